@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Third-party packages, all from the distribution. Targets ask for the names defined here.
+# Third-party packages, all from the distribution. Targets link the libraries defined here.
 find_package(Threads REQUIRED)
 find_package(Boost 1.74 REQUIRED)  # Headers only: Asio and Interprocess.
 if(GPUSHARED_CLIENT_ONLY)
@@ -13,7 +13,7 @@ find_package(tomlplusplus REQUIRED)
 
 add_library(gpushared_logging INTERFACE)
 add_library(gpushared::logging ALIAS gpushared_logging)
-# Static: the drop-in goes into programs that bring libraries of these names themselves.
+# Static, because the drop-in is loaded into programs that may have other versions of these libraries.
 find_library(GPUSHARED_ZSTD_STATIC libzstd.a REQUIRED)
 find_library(GPUSHARED_LZ4_STATIC liblz4.a REQUIRED)
 add_library(gpushared_compression INTERFACE)
@@ -39,7 +39,7 @@ else()
   target_link_libraries(gpushared_logging INTERFACE spdlog::spdlog fmt::fmt)
 endif()
 
-# Files of mig-parted: the tools' alone.
+# For reading files of mig-parted, which only the tools do.
 if(GPUSHARED_BUILD_MIG)
   find_package(yaml-cpp QUIET)
   if(NOT yaml-cpp_FOUND)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Precompiled with the server's headers. libfmt holds the code that formats log lines. Without this
-// declaration each file that writes one compiles it again, which takes a second.
+// This header is precompiled with the server's headers. libfmt contains the code that formats log
+// lines. Without the declaration below, each file that writes log lines compiles this code again,
+// which takes a second.
 
 #ifndef GPUSHARED_CMAKE_FORMAT_ONCE_H_
 #define GPUSHARED_CMAKE_FORMAT_ONCE_H_

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Headers of others that many files include, parsed once per kind of target. GPUSHARED_PRECOMPILE turns it on:
-# where it and GPUSHARED_JOIN_SOURCES are off (release, lint), a file that forgot an include does not compile.
+# Precompiles third-party headers that many files include, once per kind of target, if GPUSHARED_PRECOMPILE is on. In
+# builds without this option and GPUSHARED_JOIN_SOURCES (release, lint), a file with a missing include does not compile.
 option(GPUSHARED_PRECOMPILE "Precompile headers of the standard library, Asio, spdlog, nlohmann-json and gtest" OFF)
 
 set(GPUSHARED_STD_HEADERS <algorithm> <array> <atomic> <bit> <chrono> <compare> <concepts> <condition_variable>
@@ -8,9 +8,9 @@ set(GPUSHARED_STD_HEADERS <algorithm> <array> <atomic> <bit> <chrono> <compare> 
   <numeric> <optional> <set> <span> <sstream> <string> <string_view> <system_error> <thread> <tuple> <type_traits>
   <unordered_map> <utility> <variant> <vector>)
 
-# gpushared_precompiled(<name> [PROGRAMS] HEADERS <h> ... [LINK targets ...] [OPTIONS ...]): an object library that
-# other targets take their precompiled headers from; PROGRAMS: those targets are executables. The compiler rejects
-# them when it is called with other options than they were made with.
+# gpushared_precompiled(<name> [PROGRAMS] HEADERS <h> ... [LINK targets ...] [OPTIONS ...]): adds an object library
+# whose precompiled headers other targets use; with PROGRAMS, these targets are executables. The compiler rejects
+# precompiled headers that were compiled with other options.
 function(gpushared_precompiled name)
   cmake_parse_arguments(arg "PROGRAMS" "" "HEADERS;LINK;OPTIONS" ${ARGN})
   file(CONFIGURE OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/${name}.cpp" CONTENT "")
@@ -23,16 +23,19 @@ function(gpushared_precompiled name)
     target_compile_options(${name} PRIVATE -fPIE)
   endif()
   target_precompile_headers(${name} PRIVATE ${arg_HEADERS})
-  # Its one file is for CMake alone. As C++, gcc would instantiate in it what functions of the headers name: up to 3 s.
+  # CMake requires a source file. As C++, it would take up to 3 s, because gcc would instantiate the templates that the
+  # headers use.
   set_source_files_properties("${CMAKE_CURRENT_BINARY_DIR}/${name}.cpp" PROPERTIES COMPILE_OPTIONS "-x;assembler")
 endfunction()
 
-# What people and small requests wait for, not commands. Optimising it is a third of the work of compiling it.
+# Code that runs seldom serves operators and single requests, not commands. Its optimisation takes a third of its
+# compilation time.
 option(GPUSHARED_OPTIMISE_SELDOM "Optimise what runs seldom, too: the broker, the control room, programs of operators" ON)
 set(GPUSHARED_SELDOM $<$<NOT:$<BOOL:${GPUSHARED_OPTIMISE_SELDOM}>>:-O0>)
 
-# gpushared_seldom(<target> <name>): the target's code runs seldom, and its files begin with the precompiled headers of
-# this name, which are made for such code. Where a build lacks those, its files are compiled as all others are.
+# gpushared_seldom(<target> <name>): declares that the target's code runs seldom. Its files use the precompiled headers
+# <name>, which are compiled with the options for such code. In a build without these headers, the files are compiled
+# like those of other targets.
 function(gpushared_seldom target name)
   if(NOT TARGET ${name})
     gpushared_use_precompiled(${target} gpushared_std_headers)
@@ -42,17 +45,17 @@ function(gpushared_seldom target name)
   gpushared_use_precompiled(${target} ${name})
 endfunction()
 
-# gpushared_optimised_first(<target> libraries ...): links these libraries whole, before the program's own files. Of an
-# inline function that several files have, the linker keeps the first copy that it meets. Otherwise that would be one of a
-# file that is not optimised, and optimised code would call it: reading a module took twice as long.
+# gpushared_optimised_first(<target> libraries ...): links all objects of these libraries before the program's own
+# files. The linker keeps the first copy of an inline function. If a file that is not optimised came first, optimised
+# code would call its slow copies; reading a module then takes twice as long.
 function(gpushared_optimised_first target)
   list(TRANSFORM ARGN REPLACE "(.+)" "$<TARGET_FILE:\\1>" OUTPUT_VARIABLE files)
   list(JOIN files "," files)
   target_link_options(${target} BEFORE PRIVATE "LINKER:--whole-archive,${files},--no-whole-archive")
 endfunction()
 
-# gpushared_use_precompiled(<target> <name>): the target's files begin with those headers. A program is then compiled as
-# a library's code is, unless the headers are those of PROGRAMS.
+# gpushared_use_precompiled(<target> <name>): the target's files use the precompiled headers <name>. A program is then
+# compiled with the options of a library, unless the headers were made with PROGRAMS.
 function(gpushared_use_precompiled target name)
   if(TARGET ${name})
     get_target_property(type ${target} TYPE)
@@ -62,18 +65,19 @@ function(gpushared_use_precompiled target name)
       target_compile_options(${target} PRIVATE -fPIC)
     endif()
     target_precompile_headers(${target} REUSE_FROM ${name})
-    # ccache keeps what was compiled with them only when the preprocessor names them. gcc 12 finds overflows in
-    # inlined copies of strings that are not there, and hides them in system headers unless they are precompiled.
+    # ccache caches objects with precompiled headers only if the preprocessed text names the headers. gcc 12 reports
+    # false overflows in inlined copies of strings, and suppresses these warnings in system headers only if the headers
+    # are not precompiled.
     target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess;-Wno-array-bounds;-Wno-restrict;-Wno-stringop-overflow;-Wno-stringop-overread>)
   endif()
 endfunction()
 
-# Asio's and the library's templates are then instantiated once per group: half the time from scratch, and more after
-# a change. Files of a group share their unnamed namespaces; where a name means two things, one file stands alone.
+# With groups, templates are instantiated once per group. A full build takes half the time, and a build after a change
+# takes longer. Files of a group share their unnamed namespaces; if a name has two meanings, one file is compiled alone.
 option(GPUSHARED_JOIN_SOURCES "Compile files of the largest libraries in groups" OFF)
 
-# gpushared_join_sources(<target> [GROUP n] [APART files ...]): groups of n files, eight unless said. A larger group
-# takes a sixth to a quarter less for the same files; none should take over 20 s.
+# gpushared_join_sources(<target> [GROUP n] [APART files ...]): compiles groups of n files (default 8), and the files of
+# APART alone. Larger groups take 17 to 25 % less time for the same files; a group should take at most 20 s.
 function(gpushared_join_sources target)
   cmake_parse_arguments(arg "" "GROUP" "APART" ${ARGN})
   if(NOT arg_GROUP)
@@ -85,17 +89,17 @@ function(gpushared_join_sources target)
   endif()
 endfunction()
 
-# gpushared_unoptimised(<target>): its code is never worth optimising, in packages neither.
+# gpushared_unoptimised(<target>): the target's code is never optimised, not even in packages.
 function(gpushared_unoptimised target)
   target_compile_options(${target} PRIVATE -O0)
-  if(NOT GPUSHARED_OPTIMISE_SELDOM)  # Else those headers are made for code that is optimised.
+  if(NOT GPUSHARED_OPTIMISE_SELDOM)  # With the option, the headers are compiled for optimised code.
     gpushared_use_precompiled(${target} gpushared_json_headers)
   endif()
 endfunction()
 
-# gpushared_run_once(<target> files ...): sources that run once in the life of a program, as what reads its options.
-# Optimising them takes as long as compiling them, 5 s each; so they are objects of their own, unoptimised, over
-# headers that are precompiled that way.
+# gpushared_run_once(<target> files ...): adds sources whose code runs once per process, such as option parsing. Their
+# optimisation would double their compilation time of 5 s each. Therefore they form a separate object library without
+# optimisation, with headers that are precompiled without optimisation.
 function(gpushared_run_once target)
   add_library(${target}_run_once OBJECT ${ARGN})
   target_link_libraries(${target}_run_once PRIVATE $<TARGET_PROPERTY:${target},LINK_LIBRARIES>)
@@ -113,7 +117,7 @@ if(GPUSHARED_PRECOMPILE)
       <boost/asio/post.hpp> <boost/asio/steady_timer.hpp> <fmt/format.h> <nlohmann/json.hpp> <spdlog/spdlog.h>
       "${PROJECT_SOURCE_DIR}/cmake/format_once.h"
     LINK Boost::headers gpushared::logging nlohmann_json::nlohmann_json OPTIONS ${GPUSHARED_SELDOM})
-  # They take 6 s, which only the many programs of a build with tests earn.
+  # These headers take 6 s to compile, which is worthwhile only for the many programs of a build with tests.
   if(GPUSHARED_BUILD_TESTS)
     gpushared_precompiled(gpushared_json_headers HEADERS ${GPUSHARED_STD_HEADERS} <nlohmann/json.hpp>
       LINK nlohmann_json::nlohmann_json OPTIONS ${GPUSHARED_SELDOM})

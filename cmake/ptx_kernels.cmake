@@ -9,10 +9,10 @@ if(NOT GPUSHARED_NVCC)
 endif()
 
 # gpushared_ptx(<target> FILES a.cu ... [ARCH compute_75] [FATBIN [MACHINE sm_90]] [RELOCATABLE])
-# Adds <target>, which leaves <binary dir>/<name>.ptx (or .fatbin) for each file, and sets
+# Adds <target>, which writes <binary dir>/<name>.ptx (or .fatbin) for each file, and sets
 # <target>_DIR to the directory in the caller's scope. A fatbin has the text for ARCH and machine code: that of MACHINE, or
 # of ARCH itself. RELOCATABLE keeps what other inputs of a link may name.
-# The global property GPUSHARED_PTX_<source>_<arch> tells others where the plain text of a file lies.
+# The global property GPUSHARED_PTX_<source>_<arch> contains the path of the PTX of a file.
 function(gpushared_ptx target)
   cmake_parse_arguments(arg "FATBIN;RELOCATABLE" "ARCH;MACHINE" "FILES" ${ARGN})
   if(NOT arg_ARCH)

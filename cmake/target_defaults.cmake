@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What every target of ours is compiled with.
+# Sets the compiler and linker options of all targets of this project.
 function(gpushared_target_defaults target)
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}")
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow
@@ -8,7 +8,8 @@ function(gpushared_target_defaults target)
     -Wno-missing-field-initializers
     $<$<BOOL:${GPUSHARED_WERROR}>:-Werror>
     $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>
-    # Files end before their garbage is worth collecting: 0 to 17 % less time, 850 MB in place of 720 for the largest.
+    # gcc's garbage collection is not worthwhile: without it, compilation takes 0 to 17 % less time, and the largest
+    # file takes 850 MB instead of 720 MB.
     $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-heapsize=1000000>)
   foreach(sanitizer IN LISTS GPUSHARED_SANITIZE)
     # gcc 12 calls members of <regex> and <variant> uninitialised once their checks are inlined.
@@ -21,8 +22,8 @@ function(gpushared_target_defaults target)
       target_compile_options(${target} PRIVATE -fno-sanitize-recover=undefined)
     endif()
     if(sanitizer STREQUAL "thread")
-      # Asio's fences around handlers, which tsan does not understand and gcc rejects; its
-      # queues are under mutexes, which tsan follows. The same in all targets: it is inline code.
+      # Disables Asio's fences around handlers, which tsan does not support and gcc rejects. Asio's queues are protected
+      # by mutexes, which tsan supports. Set in all targets, because the fences are in inline code.
       target_compile_definitions(${target} PRIVATE BOOST_ASIO_DISABLE_FENCED_BLOCK)
     endif()
   endforeach()
@@ -32,7 +33,7 @@ function(gpushared_target_defaults target)
       -fno-sanitize-recover=undefined)
   endif()
   if(GPUSHARED_PORTABLE)
-    # Without what is not used: parts of libstdc++ that nobody calls need a newer C library.
+    # Removes unused code, because unused parts of libstdc++ need a newer C library.
     target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc -Wl,--gc-sections -s)
   endif()
 endfunction()

@@ -69,7 +69,7 @@ endforeach()
 file(GLOB units RELATIVE "${here}" CONFIGURE_DEPENDS "${here}/*.socket" "${here}/*.service")
 set(sockets ${units})
 list(FILTER sockets INCLUDE REGEX "\\.socket$")
-# Not enabled, because it listens on TCP.
+# gpushared-web.service is not enabled, because gpushared-web listens on TCP.
 set(started ${units})
 list(REMOVE_ITEM started gpushared-web.service)
 if(NOT GPUSHARED_BUILD_MIG)

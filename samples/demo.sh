@@ -42,7 +42,7 @@ readonly serve_batch=16 train_batch=64
 # Lead time from starting a phase's programs to its beginning, so that they begin together. train
 # first computes two steps on its own.
 readonly lead_alone_us=200000 lead_both_us=500000
-readonly moment_after_s=0.9 moment_s=1  # Traced of the first round's phases with both.
+readonly moment_after_s=0.9 moment_s=1  # Trace of each phase with both, in round 1.
 readonly preset=${GPUSHARED_DEMO_PRESET:-demo}
 bin=${GPUSHARED_DEMO_BIN:-$PWD/build/$preset/bin}
 
@@ -106,7 +106,7 @@ done
 
 [[ -z $web ]] || show_page
 
-# bash drops these names when the watcher exits.
+# Copies the descriptors, because bash unsets `watch` and `watch_PID` when the watcher exits.
 coproc watch { exec python3 -B samples/demo_watch.py "$bin/gpusharedctl"; }
 server[watch]=$watch_PID
 exec {watcher_says}<&"${watch[0]}" {watcher_hears}>&"${watch[1]}"
@@ -116,7 +116,7 @@ run() { GPUSHARED_SOCKET=$work/$1.sock "${@:2}"; }
 echo "training a model on LICENSE ..." >&2
 run priority "$bin/train" --text LICENSE --model "$work/model" --batch "$train_batch" --steps "$model_steps" --json "$work/model.json" >&2 ||
   fail "training the model failed"
-# For the first round; each later round uses the value that the previous one measured.
+# The first round uses this value; each later round uses the value measured in the previous round.
 service_ms=$(run priority "$bin/serve" --model "$work/model" --batch "$serve_batch" --requests 1 | sed -n 's/.*service \([0-9.]*\) ms.*/\1/p')
 [[ -n $service_ms ]] || fail "serve could not measure its service time"
 
@@ -172,7 +172,8 @@ phase() {  # round name policy who...
     esac
     pids+=($!)
   done
-  # For the picture. Only one round is traced, because tracing takes time from the programs.
+  # Traces a moment for the picture, in one round only, because tracing takes time from the
+  # programs.
   if [[ -n $watched && $round -eq 1 ]]; then
     { sleep "$moment_after_s"; exec "$bin/gpusharedctl" --socket "$work/$policy.sock" trace --seconds "$moment_s" \
       --out "$work/trace.$name.json"; } >"$work/moment.log" 2>&1 & moment=$!
@@ -185,7 +186,7 @@ phase() {  # round name policy who...
   done
   [[ -z $watched ]] || { tell_watcher; hear_watcher written; }
   [[ -z $moment ]] || wait "$moment" || fail "no moment was traced: $(cat "$work/moment.log")"
-  # It completes its file when it is asked to stop.
+  # The tracer completes its file when it receives SIGTERM.
   [[ -z $tracer ]] || { kill "$tracer"; wait "$tracer" || fail "no trace was written: $(cat "$work/trace.log")"; cat "$work/trace.log" >&2; }
 }
 

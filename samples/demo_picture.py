@@ -88,7 +88,7 @@ def device_strip(top, moment, begin, end):
 
 
 def strips(top, moments):
-    """Draws both on one scale, so that their lengths can be compared."""
+    """Draws the moments on one scale, so that their lengths can be compared."""
     longest = max(moment["latency_ms"] for moment in moments.values())
     begin, end = -AROUND[0] * longest, (1 + AROUND[1]) * longest
     parts = [text(LEFT, top, f"who has the device as a request arrives ({end - begin:.0f} ms of the first round):"),

@@ -3,9 +3,9 @@
 
 Usage: demo_watch.py GPUSHAREDCTL
 
-Prints "ready" once. An input line of BEGIN, SOCKET and FILE, separated by tabs, makes it watch the server at SOCKET
-from the Unix time BEGIN on. The next line ends that, and the samples are in FILE when it prints "written". It exits at
-the end of its input.
+Prints "ready" once. After an input line of BEGIN, SOCKET and FILE, separated by tabs, the program samples the server at
+SOCKET from the Unix time BEGIN on. The next line ends the sampling. Then the program writes the samples to FILE and
+prints "written". It exits at the end of its input.
 """
 import json
 import pathlib

@@ -32,7 +32,7 @@
 #           root, otherwise it is skipped with the reason
 #   kubernetes  Kubernetes' kubelet, scheduler and API server, built from Debian's source package into .cache, as two nodes in
 #           namespaces, with the manifests of packaging/kubernetes: pods of two classes, restarts, a server that stops;
-#           needs root, and the first time 10 minutes more and 3 GB. The DRA driver beforehand, with a played kubelet
+#           needs root, and the first time 10 minutes more and 3 GB. Before that: the DRA driver, imitated kubelet
 #   gpu     the measurements for a real GPU (tests/gpu/run.sh), complete, on the fake driver with the costs of a real
 #           one, and the cost of sharing in that model
 #   portable  the tree that can be copied to another Linux, and a check that it needs nothing else there
@@ -95,7 +95,7 @@ run_dev() {
 }
 
 run_long() {
-  # With the simulator, and the executor's operations for any x86-64, which `dev` leaves out.
+  # Unlike `dev`, builds the simulator, and the executor's operations for any x86-64.
   configure dev -DGPUSHARED_EXECUTOR_FLAVOURS=all -DGPUSHARED_BUILD_ADVICE=ON
   build dev all tests_long
   run_ctest long build/dev -L long
@@ -323,7 +323,7 @@ changed_sources() {  # base
 
 run_lint() {  # base, or all; how to call these files
   # The Python package is not part of this build, because clang has no nanobind here.
-  local sources status=0 lint_directories=(command_line server scheduler ipc client_lib samples) not_here=':!client_lib/python'
+  local sources status=0 lint_directories=(common server scheduler ipc client_lib samples) not_here=':!client_lib/python'
   gpushared_setup lint
   python3 tests/tidy/format_test.py . || status=1
   configure dev -B build/lint -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_C_COMPILER=clang \

@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 
-# Missing in the program's own list, because they are handled before its options are parsed.
+# Placeholders in the help of options and arguments whose values are paths.
 FILES = re.compile(r"\b(PATH|FILE|DIRECTORY)\b")
 
 

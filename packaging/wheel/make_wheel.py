@@ -15,7 +15,7 @@ import tempfile
 
 PYTHON_PACKAGE = pathlib.Path(__file__).resolve().parents[2] / "client_lib/python"
 COMPONENTS = ("server", "tools", "drop_in")
-# The programs, and the functions of gpushared._programs that become them.
+# The programs, and the functions of gpushared._programs that start them.
 PROGRAMS = {"gpushared": "server", "gpusharedctl": "ctl", "gpushared-web": "web", "gpushared-mps-control": "mps_control",
             "gpushared-sim": "simulator"}
 
@@ -46,7 +46,7 @@ def main(build, out):
             run("cmake", "--install", build, "--component", component, "--prefix", tree, "--strip")
         missing = [program for program in PROGRAMS if not (tree / "bin" / program).exists()]
         assert not missing, missing
-        # Archives have no links.
+        # Wheels cannot contain links.
         for link in [path for path in tree.rglob("*") if path.is_symlink()]:
             target = link.resolve(strict=True)
             link.unlink()

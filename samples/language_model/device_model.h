@@ -12,7 +12,7 @@
 
 namespace samples {
 
-// The samples exit at the first error, so these throw std::runtime_error with its text.
+// The samples exit at the first error, so both overloads throw std::runtime_error with its text.
 void Require(const gpushared::Status& status);
 template <typename T>
 T Require(gpushared::Result<T> result) {
@@ -35,8 +35,8 @@ class DeviceModel {
 
   // Queues one step of gradient descent and returns; `batch` has `rows` rows.
   void QueueStep(const Batch& batch, float rate);
-  // Runs the same step with every kernel separately. Returns the device time of the longest kernel
-  // in milliseconds; it includes time in which other clients' work ran.
+  // Runs the step of QueueStep, and waits after every kernel. Returns the device time of the
+  // longest kernel in milliseconds, which includes time in which other clients' work ran.
   double TimeKernelsOfStep(const Batch& batch, float rate);
   // Waits for all queued steps and returns the mean loss of the last one.
   float FinishStep();

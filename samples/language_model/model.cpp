@@ -31,7 +31,8 @@ Model RandomModel(const Shape& shape, std::uint32_t seed) {
   Model model{shape, std::vector<float>(shape.parameters(), 0.0f)};
   std::mt19937 random(seed);
   const auto fill = [&](std::size_t first, std::size_t last, double scale) {
-    // The standard library's distributions differ between implementations; this one does not.
+    // The standard library's distributions differ between implementations; the computation below
+    // does not.
     for (std::size_t i = first; i < last; ++i) {
       model.parameters[i] =
           static_cast<float>((static_cast<double>(random()) / 2147483648.0 - 1.0) * scale);

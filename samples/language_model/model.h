@@ -81,8 +81,8 @@ struct RowRange {
 RowRange RowsToCheck(const Shape& shape, int rows, std::size_t answers, std::size_t number,
                      double multiply_adds_max);
 
-// The same mathematics in plain C++, to verify the device's results. Products are summed in the
-// order of the kernels with fused multiply-adds, so that only exp, log and tanh differ.
+// Computes the model in plain C++, to verify the device's results. Products are summed in the order
+// of the kernels with fused multiply-adds, so that only exp, log and tanh differ.
 std::vector<float> ReferenceProbabilities(const Model& model, const std::vector<int>& contexts);
 
 // Runs one step of gradient descent; returns the mean loss before the step.

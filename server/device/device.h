@@ -106,7 +106,7 @@ struct NumberedAttribute {
 struct DeviceInfo {
   std::string name;     // Human-readable: "embedded cpu device, 1 executor thread".
   std::string id;       // Used to select the device: "cpu:0".
-  std::string kind;     // "cpu", "fake", "cuda".
+  std::string kind;     // "cpu" or "cuda".
   std::string pci_bus;  // "0000:17:00.0"; empty if the device is not on a PCI bus.
   std::uint64_t memory_bytes = 0;
   std::uint32_t multiprocessors = 0;  // On the cpu device, the number of executor threads.

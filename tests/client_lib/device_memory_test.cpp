@@ -75,7 +75,7 @@ TEST_F(DeviceMemoryTest, LargeAllocationUsesFreeTailBeforeGrowing) {
 }
 
 TEST_F(DeviceMemoryTest, TriesSmallerGrowthBeforeFailing) {
-  // Not a multiple of the page size, as may result from a percentage.
+  // This quota is not a multiple of the mapping step. A percentage may result in such a quota.
   DeviceMemory memory = Make(5 * kMiB);
   EXPECT_TRUE(memory.Allocate(2 * kMiB).ok());
   EXPECT_TRUE(memory.Allocate(2 * kMiB).ok());
@@ -145,7 +145,7 @@ TEST_F(NamedBuffersTest, NamesEachBufferToServerUntilItIsFreed) {
   Submit(3);
   memory.Free(*first);
   EXPECT_THAT(named_, ElementsAre(Pair(*second, 4 * kMiB)));
-  memory.Free(*first);  // Once.
+  memory.Free(*first);  // A second Free is ignored.
   FinishAll(3);
   const auto third = memory.Allocate(500);
   EXPECT_EQ(*third, *first);
@@ -185,7 +185,7 @@ TEST_F(DeviceMemoryTest, WaitsForFreedMemoryWhenQuotaIsExhausted) {
   EXPECT_EQ(waits_, 1);
 }
 
-TEST_F(DeviceMemoryTest, TrimAwaitsWordsAboutBuffersAndNoWork) {
+TEST_F(DeviceMemoryTest, TrimWaitsForNoticesOfBuffersButNotForWork) {
   std::uint64_t told = 0;
   DeviceMemory memory(
       kBase, 64 * kMiB, progress_,
@@ -210,7 +210,7 @@ TEST_F(DeviceMemoryTest, TrimAwaitsWordsAboutBuffersAndNoWork) {
   EXPECT_EQ(*memory.Trim(), 4 * kMiB);
 }
 
-TEST_F(DeviceMemoryTest, TrimGivesBackWhatIsFreeAtTheEnd) {
+TEST_F(DeviceMemoryTest, TrimUnmapsFreeMemoryAtTheEnd) {
   DeviceMemory memory = Make(64 * kMiB);
   const auto first = memory.Allocate(3 * kMiB), second = memory.Allocate(9 * kMiB);
   ASSERT_TRUE(first.ok() && second.ok());

@@ -73,7 +73,7 @@ TEST(Environment, ProgramIsInterruptibleOnlyOnRequest) {
       *Applied({{"GPUSHARED_INTERRUPT", "1"}}, {.ends_on_interrupt = false}).ends_on_interrupt);
 }
 
-TEST(Environment, OptionPrecedesOurVariableWhichPrecedesMpss) {
+TEST(Environment, OptionPrecedesOurVariableAndOurVariablePrecedesThatOfMps) {
   Map variables = {{"GPUSHARED_CLASS", "high"},       {"GPUSHARED_WEIGHT", "7"},
                    {"GPUSHARED_MEMORY", "2GiB"},      {"GPUSHARED_DEVICE", "cuda:2"},
                    {"GPUSHARED_NAME", "job"},         {"GPUSHARED_LATENCY_TARGET", "2.5"},

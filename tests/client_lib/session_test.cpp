@@ -459,8 +459,8 @@ TEST(Modules, ReuseNumbers) {
   EXPECT_TRUE(client.status().ok());
 }
 
-// Unread answers fill the socket, then the server stops reading, and then the client's send blocks
-// for as long as it waits for an answer: 30 s per module.
+// If the client did not read the answers to unloads, these would fill the socket. Then the server
+// would stop reading, and each send of the client would block until its time-out of 30 s.
 TEST(Modules, TwoThousandAreUnloadedAtOnceWithoutAStall) {
   FakeWorker worker;
   const Client client = Connected(worker);

@@ -63,8 +63,8 @@ TEST_F(StagingBufferSetTest, BlocksAreAlignedWritableAndFoundByAddress) {
   EXPECT_EQ(place->offset, block->place.offset + 10);
 }
 
-// The worker empties a staging buffer when its session has ended, and a host buffer may outlive
-// that.
+// The worker empties a staging buffer when its session has ended, and a host buffer may be freed
+// later.
 TEST_F(StagingBufferSetTest, BlocksCanBeFreedWhateverPeerWrites) {
   for (const int written : {0, 0xa5, 0xff}) {
     added_.clear();
@@ -118,7 +118,7 @@ TEST_F(StagingBufferSetTest, SmallNeedsStartWithSmallStagingBuffer) {
                                                 ipc::kStagingBufferBytesDefault}));
 }
 
-// That the first staging buffer is small must not make later copies wait.
+// Later copies must not wait only because the first staging buffer is small.
 TEST_F(StagingBufferSetTest, StagingGrowsToDefaultSizeBeforeWaiting) {
   StagingBufferSet staging_buffers = Make(2);
   const auto small = staging_buffers.TryAllocateStaging(4096);
@@ -180,7 +180,7 @@ TEST_F(StagingBufferSetTest, HostBuffersWaitForRetiredBytesAtLimit) {
   EXPECT_EQ(waits_, 1);
 }
 
-TEST_F(StagingBufferSetTest, BytesInUseAreNeverGivenOutAgain) {
+TEST_F(StagingBufferSetTest, NeverAllocatesBytesInUse) {
   StagingBufferSet staging_buffers = Make(1);
   const auto first = staging_buffers.Allocate(4096);
   progress_.RecordSubmitted(1, 1);

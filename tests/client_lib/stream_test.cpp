@@ -36,7 +36,7 @@ class StreamTest : public ::testing::Test {
   ~StreamTest() override { EXPECT_THAT(worker_.violations(), ::testing::IsEmpty()); }
 
   Kernel LoadKernel(const char* name) { return *client_.LoadModule("any PTX")->GetKernel(name); }
-  // Returns the only launch taken so far.
+  // Returns the only launch that the worker has received so far.
   testing::TakenCommand OnlyLaunch() {
     EXPECT_TRUE(stream_.Synchronize().ok());
     testing::TakenCommand found;

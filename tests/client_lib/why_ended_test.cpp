@@ -86,7 +86,7 @@ std::vector<NoReason> NoReasons() {
   const auto garbage = [](std::size_t bytes) {
     return Sends(std::vector<unsigned char>(bytes, 0xa5));
   };
-  // Must be ignored, because otherwise a session could be over although its status is ok.
+  // This answer must be ignored, because otherwise a session could end with status ok.
   const auto all_is_well = [](const ipc::UniqueFd& socket) {
     const std::array<std::byte, 8> nothing_wrong = {};
     (void)ipc::SendFrame(socket.get(), static_cast<std::uint16_t>(ipc::MessageType::kEnded), 1,
@@ -161,7 +161,7 @@ class WhyEndedByInterrupt : public WhyEnded {
     std::atomic<bool> has_returned{false};
     std::thread interrupter = testing::OnceAsleep([&] {
       ::kill(::getpid(), SIGINT);
-      // More than two polls of the waiting call.
+      // Waits for longer than two polls of the waiting call.
       for (int i = 0; i < 30 && !has_returned; ++i) {
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
       }

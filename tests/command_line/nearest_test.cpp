@@ -13,10 +13,10 @@ namespace {
 constexpr std::array<std::string_view, 5> kNames = {"policy", "slice", "socket", "ps", "low_floor"};
 
 TEST(Nearest, FindsTheNameOfATypingMistake) {
-  EXPECT_EQ(Nearest("polcy", kNames), "policy");   // A character is missing,
-  EXPECT_EQ(Nearest("sliice", kNames), "slice");   // or too many,
-  EXPECT_EQ(Nearest("sacket", kNames), "socket");  // or another one,
-  EXPECT_EQ(Nearest("polciy", kNames), "policy");  // or two are swapped.
+  EXPECT_EQ(Nearest("polcy", kNames), "policy");   // A character is missing.
+  EXPECT_EQ(Nearest("sliice", kNames), "slice");   // A character is doubled.
+  EXPECT_EQ(Nearest("sacket", kNames), "socket");  // A character is wrong.
+  EXPECT_EQ(Nearest("polciy", kNames), "policy");  // Two characters are swapped.
   EXPECT_EQ(Nearest("low-flor", kNames), "low_floor");
   EXPECT_EQ(Nearest("pss", kNames), "ps");
 }

@@ -156,7 +156,7 @@ TEST(Sandbox, CannotSignalOrControlOthers) {
   }
 }
 
-// A process outside the program's group would outlive its time limit.
+// A process outside the program's group would survive the time limit of the program.
 TEST(Sandbox, CannotStartProcessesOrLeaveItsGroup) {
   for (const char* deed : {"fork", "vfork", "clone", "clone3", "group", "orphan"}) {
     ExpectInVain({deed});

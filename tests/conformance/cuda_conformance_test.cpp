@@ -53,8 +53,7 @@ class KeptContext : public ::testing::EmptyTestEventListener {
     if (!is_kept_ || driver_->CtxSetCurrent(context_) != device::cuda::Code::kSuccess) return;
     const device::cuda::Code code = driver_->CtxSynchronize();
     if (!device::cuda::EndsContext(code)) return;
-    // Printed here, because the framework prints its own line after the listeners' and would come
-    // too late.
+    // The result is printed here, because the process exits before the framework would print it.
     std::printf("the context is dead: %s\n[  FAILED  ] %s.%s (%lld ms)\n",
                 driver_->Explain("cuCtxSynchronize", code).c_str(), test.test_suite_name(),
                 test.name(), static_cast<long long>(test.result()->elapsed_time()));

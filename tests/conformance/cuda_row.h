@@ -13,8 +13,8 @@ namespace gpushared::testing {
 // The CUDA device on GPU 0 of the first driver that the dynamic linker finds.
 ConformanceDevice CudaRow(const std::string& name, device::cuda::CompletionKind completion,
                           device::Isolation isolation = device::Isolation::kOff);
-// With the preemptible forms of all kernels, prepared immediately, for a driver that accepts PTX as
-// code. Launches are issued in groups of few blocks.
+// Like CudaRow, with the preemptible forms of all kernels, which are prepared immediately. The
+// driver must accept PTX as code. Launches are issued in groups of few blocks.
 ConformanceDevice ClaimedCudaRow(const std::string& name,
                                  device::Isolation isolation = device::Isolation::kOff);
 

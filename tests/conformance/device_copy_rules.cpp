@@ -210,8 +210,9 @@ TEST_P(DeviceConformance, StoppedFillHasFilledExactlyAPrefixAndResumes) {
     work.element_bytes = 4;
     work.width_bytes = kBytes;
     bool is_stopped = true;
-    // Stops later in each round, so that a fill running in parallel with this thread eventually
-    // completes. A device that works only while it is polled gains nothing by longer rounds.
+    // The limit of the random delay before the stop doubles with each submission, so that a fill
+    // that runs in parallel with this thread eventually completes. A device that works only while
+    // it is polled gains nothing from longer delays.
     constexpr std::uint64_t kTurnsMax = 1'000'000;
     for (std::uint64_t turns = 2000; is_stopped; turns = std::min(2 * turns, kTurnsMax)) {
       const device::WorkId id = Submit(work);

@@ -41,7 +41,7 @@ TEST_P(DeviceConformance, NodesOfAGraphRunOneAfterTheOther) {
 }
 
 // A device may cache an instantiated graph, and must update it when nodes get other parameters.
-TEST_P(DeviceConformance, GraphRunsItsNodesAsOfEachLaunch) {
+TEST_P(DeviceConformance, GraphUsesParametersOfItsNodesAtEachLaunch) {
   const TestClient client = NewClientWithKernels();
   constexpr std::uint32_t kNodes = 6;
   constexpr std::uint32_t kRounds = 60;

@@ -21,7 +21,8 @@ namespace {
 
 constexpr std::uint64_t kStep = 2 * kMebibyte;
 
-// These use memcmp and memcpy, because loops over megabytes are slow in unoptimised tests.
+// AllZero and Garbage use memcmp and memcpy, because loops over megabytes are slow in unoptimised
+// tests.
 bool AllZero(const std::vector<std::byte>& bytes) {
   return bytes.empty() || (bytes.front() == std::byte{0} &&
                            std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0);
@@ -218,12 +219,13 @@ TEST_P(DeviceConformance, AChunkOfADepartedClientReadsAsZeroForTheNext) {
     const std::uint64_t at = area.base - client.space->base();
     EXPECT_TRUE(AllZero(Read(client, at, kStep)));
     Write(client, at, Garbage(kStep));
-    chunk->reset();  // Although it is mapped, because it is released with the space.
+    chunk->reset();  // A mapped chunk is released with the space.
   }
 }
 
 TEST_P(DeviceConformance, DestroyedSpaceReturnsAllItsMemory) {
-  constexpr std::uint64_t kEach = 16 * kMebibyte - 2 * kStep;  // The rest is for its modules.
+  // The rest of a client's quota is for its modules.
+  constexpr std::uint64_t kEach = 16 * kMebibyte - 2 * kStep;
   for (std::uint64_t taken = 0; taken <= 2 * kDeviceBytes; taken += kEach) {
     const TestClient client = NewClientWithKernels();
     ASSERT_TRUE(client.space->Resize(kEach).ok());

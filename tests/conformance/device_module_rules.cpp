@@ -122,7 +122,6 @@ const device::VariableInfo* FindVariable(const device::Module& module, std::stri
 }
 
 TEST_P(DeviceConformance, ReportsVariablesThatCopiesAndFillsReach) {
-  if (Skips(gpu().info().kind != "fake", "load PTX")) return;
   const TestClient client = NewClientWithKernels();
   const device::VariableInfo* const variable = FindVariable(*client.module, "variable");
   const device::VariableInfo* const table = FindVariable(*client.module, "table");
@@ -168,8 +167,7 @@ TEST_P(DeviceConformance, ReportsVariablesThatCopiesAndFillsReach) {
 }
 
 TEST_P(DeviceConformance, KernelsReachVariablesOfTheirClientsOtherModules) {
-  if (Skips(gpu().info().kind != "fake", "load PTX")) return;
-  // Without a fault, contained kernels access harmless memory.
+  // Contained kernels do not fault, but access harmless memory.
   if (SkipsWhereNoAddressFaults()) return;
   const TestClient client = NewClientWithKernels();
   const auto other =
@@ -185,11 +183,11 @@ TEST_P(DeviceConformance, KernelsReachVariablesOfTheirClientsOtherModules) {
 }
 
 TEST_P(DeviceConformance, OtherClientsVariablesAreInaccessible) {
-  if (SkipsUnlessItIsolates() || Skips(gpu().info().kind != "fake", "load PTX")) return;
+  if (SkipsUnlessItIsolates()) return;
   const TestClient client = NewClientWithKernels();
   const TestClient other = NewClientWithKernels();
   const std::uint64_t address = FindVariable(*other.module, "variable")->address;
-  // With fencing it accesses its own memory instead of foreign addresses.
+  // A fenced kernel accesses its own memory instead of foreign addresses.
   (void)Await(Launch(client, "write_at", {}, Arguments::Pack(address, 0xbadU)));
   device::FillWork fill;
   fill.id = next_id();
@@ -203,7 +201,7 @@ TEST_P(DeviceConformance, OtherClientsVariablesAreInaccessible) {
 }
 
 TEST_P(DeviceConformance, UnloadedVariablesAreInaccessible) {
-  if (SkipsUnlessItIsolates() || Skips(gpu().info().kind != "fake", "load PTX")) return;
+  if (SkipsUnlessItIsolates()) return;
   const TestClient client = NewClientWithKernels();
   auto other =
       Load(*client.space, std::string(kHeader) + ".visible .global .align 4 .u32 number = 41;\n");
@@ -223,7 +221,6 @@ TEST_P(DeviceConformance, UnloadedVariablesAreInaccessible) {
 }
 
 TEST_P(DeviceConformance, ReportsKernelAttributes) {
-  if (Skips(gpu().info().kind != "fake", "load PTX")) return;
   const TestClient client = NewClientWithKernels();
   const device::KernelInfo* const mix = Find(*client.module, "mix");
   EXPECT_GE(mix->registers, 4U);
@@ -244,7 +241,6 @@ TEST_P(DeviceConformance, ReportsKernelAttributes) {
 
 TEST_P(DeviceConformance, AKernelsFaultHasAKind) {
   if (!GetParam().interprets_ptx || SkipsWhereNoAddressFaults()) return;
-  if (Skips(gpu().info().kind != "fake", "load PTX")) return;
   const TestClient client = NewClient();
   struct Case {
     const char* body;
@@ -258,7 +254,7 @@ TEST_P(DeviceConformance, AKernelsFaultHasAKind) {
        }) {
     if (each.kind == FaultKind::kIllegalAddress &&
         GetParam().isolation != device::Isolation::kOff) {
-      continue;  // With fencing it accesses its own memory.
+      continue;  // A fenced kernel accesses its own memory.
     }
     const auto module = Load(*client.space, std::string(kHeader) +
                                                 ".visible .entry k(.param .u64 p)\n{\n"
@@ -347,7 +343,7 @@ TEST_P(DeviceConformance, UnfenceableKernelLoadsAndReportsWhy) {
 
 TEST_P(DeviceConformance, KernelReachesNeitherUnmappedNorForeignMemory) {
   if (SkipsUnlessItIsolates()) return;
-  // With fencing it accesses its own memory instead of foreign addresses.
+  // A fenced kernel accesses its own memory instead of foreign addresses.
   if (Skips(GetParam().isolation == device::Isolation::kOff, "let kernels fault there")) return;
   const TestClient client = NewClientWithKernels();
   const TestClient other = NewClientWithKernels();

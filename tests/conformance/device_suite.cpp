@@ -12,7 +12,7 @@
 namespace gpushared::testing {
 namespace {
 
-// Far beyond any legitimate time; only turns a hang into a failure that names the work.
+// This limit is far beyond any legitimate time. It turns a hang into a failure that names the work.
 constexpr std::chrono::minutes kHangs{4};
 // Polling interval for devices that must be polled.
 constexpr std::chrono::microseconds kPoll{20};
@@ -111,7 +111,7 @@ device::WorkId DeviceConformance::SubmitGraph(const TestClient& client,
   work.nodes = nodes;
   work.reach = spec.reach;
   work.version = spec.graph_version;
-  // Each version has other nodes.
+  // All nodes have the version of the graph.
   node_versions_.emplace_back(nodes.size(), spec.graph_version);
   if (spec.graph_version != 0) work.node_versions = node_versions_.back();
   device_->SubmitGraph(work);

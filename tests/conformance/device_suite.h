@@ -47,7 +47,7 @@ struct ConformanceDevice {
   std::function<Result<std::unique_ptr<device::Device>>(const device::DeviceOptions&,
                                                         device::WakeFunction)>
       create;
-  // Why this machine lacks the device; empty, or no function, if it has it.
+  // Returns why this machine lacks the device. No function, or an empty text: it has the device.
   std::function<std::string()> why_skipped = {};
 };
 
@@ -146,16 +146,17 @@ class DeviceConformance : public ::testing::TestWithParam<ConformanceDevice> {
   }
   bool SkipsUnlessItInterprets() { return Skips(GetParam().interprets_ptx, "interpret PTX"); }
 
-  // A launch that occupies every multiprocessor, before all work submitted later, until it is
-  // killed. Uses the word at `offset`, which must remain zero.
+  // Submits a launch that occupies every multiprocessor until it is killed, so that no work
+  // submitted later runs before. Uses the word at `offset`, which must remain zero.
   device::WorkId Plug(const TestClient& client, std::uint64_t offset);
 
   // Waits for the work, and stores other completions that arrive meanwhile.
   device::Completion Await(device::WorkId id);
   // Like Await, and fails the test unless the status is ok and nothing was stopped.
   void AwaitOk(device::WorkId id);
-  // Returns whether the device served `first` before `second`; both must succeed. The executing
-  // thread may be descheduled until the other work has begun or ended.
+  // Returns whether the device served `first` before `second`; both must succeed. Start time or
+  // order of completion suffices, because a thread of the device may be descheduled between serving
+  // a work item and recording its time.
   bool IsServedFirst(device::WorkId first, device::WorkId second);
   // Returns the ids of the completed work in order of completion.
   const std::vector<device::WorkId>& order() const { return order_; }
@@ -191,7 +192,7 @@ class DeviceConformance : public ::testing::TestWithParam<ConformanceDevice> {
   std::unique_ptr<device::Device> device_;
 };
 
-// Returns the result of kernel `mix` for thread `index`.
+// Returns the result of kernel `mix` for the thread whose initial value is `value`.
 std::uint32_t Mixed(std::uint32_t value, std::uint32_t rounds);
 
 }  // namespace gpushared::testing

@@ -26,7 +26,7 @@ class DeviceSwaps : public DeviceConformance {
 
   struct Client {
     TestClient real;
-    std::vector<std::uint32_t> words;  // By page: its first and its last word.
+    std::vector<std::uint32_t> words;  // By page: the value of its first and of its last word.
     std::vector<bool> is_out;          // By page.
     std::uint64_t out_steps() const {
       return static_cast<std::uint64_t>(std::ranges::count(is_out, true));
@@ -58,8 +58,8 @@ class DeviceSwaps : public DeviceConformance {
   TestClient ComeWithSomeAway();
   static device::Reach GetSteps(const TestClient& client,
                                 std::initializer_list<std::uint64_t> steps);
-  // Completion of a launch that writes to the third word of a page. `reach` is its access set;
-  // null: all memory.
+  // Launches a write to the third word of a page, and returns the completion. `reach` is the access
+  // set of the launch; null: all memory.
   device::Completion WriteTo(const TestClient& client, std::uint64_t step, std::uint32_t value,
                              const device::Reach* reach);
 

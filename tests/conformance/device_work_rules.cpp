@@ -20,8 +20,8 @@ namespace {
 constexpr std::uint64_t kOut = 0;
 constexpr std::uint64_t kRuns = 4 * kMebibyte;
 constexpr std::uint64_t kGate = 7 * kMebibyte;  // Remains zero.
-// Distance between streams that must not share these locations: half of `out`, and the other half
-// of `runs`.
+// Distance between the locations of streams that must not share them. The first half of each area
+// is `out`, and the second half is `runs`.
 constexpr std::uint64_t kBytesPerStream = std::uint64_t{16} << 10;
 
 void Spin(std::uint64_t turns) {
@@ -67,7 +67,7 @@ TEST_P(DeviceConformance, WorkOfAStreamRunsInSubmissionOrder) {
   EXPECT_TRUE(std::ranges::equal(std::span(order()).first(kCommands), ids));
 }
 
-TEST_P(DeviceConformance, CopyAndLaunchOfAStreamSeeEachOther) {
+TEST_P(DeviceConformance, CopiesAndLaunchesOfAStreamReadEachOthersWrites) {
   const TestClient client = NewClientWithKernels();
   std::vector<std::uint32_t> host(64 * 1024);
   std::iota(host.begin(), host.end(), 0U);
@@ -121,7 +121,8 @@ TEST_P(DeviceConformance, StoppedLaunchHasRunExactlyAPrefixAndResumesToTheSameRe
   for (std::uint32_t round = 1; round <= 8 || (partial == 0 && round <= 500); ++round) {
     LaunchSpec spec{.grid = {kBlocks, 1, 1}};
     bool is_stopped = true;
-    // Stops later in each round, so that the launch completes eventually.
+    // The limit of the random delay before the stop doubles each time, so that the launch completes
+    // eventually.
     for (std::uint64_t turns = 100000; is_stopped; turns *= 2) {
       const device::WorkId id = Launch(client, "mix", spec, MixArguments(client, kRounds));
       Spin(random() % turns);
@@ -204,7 +205,7 @@ TEST_P(DeviceConformance, WorkCompletesExactlyOnceWhateverIsRequested) {
                           .stream = stream,
                           .priority = static_cast<std::uint8_t>(random() % 3)},
                          Arguments::Pack(words, words + kBytesPerStream / 2, 1U)));
-    // Including ids that have completed, and repeated requests.
+    // The ids include those of completed work, and requests are repeated.
     if (random() % 2 == 0) gpu().RequestStop(ids[random() % ids.size()]);
     if (random() % 8 == 0) gpu().RequestKill(ids[random() % ids.size()]);
   }
@@ -355,14 +356,14 @@ TEST_P(DeviceConformance, FaultNamesKernelBlockThreadLineAndAddress) {
 }
 
 // A waiting thread is woken when completions become available, and not for each of them.
-TEST_P(DeviceConformance, OneWakePerEmptyingIsEnough) {
+TEST_P(DeviceConformance, WakesAtMostOncePerCallThatTakesCompletions) {
   if (Skips(!GetParam().is_polled, "wake anyone")) return;
   const TestClient client = NewClientWithKernels();
   std::array<device::Completion, 8> out;
   ASSERT_EQ(gpu().TakeCompletions(out), 0U);
   const std::uint64_t before = wakes();
   for (int i = 0; i < 5; ++i) Launch(client, "mix", {.grid = {3, 1, 1}}, MixArguments(client, 1));
-  // Another five after the wake, without a call in between: no further wake may follow.
+  // Five further launches after the wake, without a call in between, must cause no further wake.
   WaitForWake(before);
   for (int i = 0; i < 5; ++i) Launch(client, "mix", {.grid = {3, 1, 1}}, MixArguments(client, 1));
   std::size_t taken = 0;

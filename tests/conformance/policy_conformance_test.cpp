@@ -46,7 +46,7 @@ class Driver {
     kBegin,     // Begins a request.
     kEndBegun,  // Ends the client's oldest request.
     kExpect,    // Announces a request.
-    kBar,       // The client's cap is used up, so it is no longer ready.
+    kBar,       // The client has used up its cap, and is no longer ready.
     kUnbar,
     kObey,      // Pick, and carry out the decisions until there is no new one (client ignored).
     kAskOnly,   // Pick only, because the lane's bounds do not admit the command (client ignored).
@@ -150,7 +150,8 @@ class Driver {
     }
   }
 
-  // With an idle device, following the policy's own times must lead to a run.
+  // If the device is idle, waiting until the times that the policy returns must lead to a decision
+  // to run.
   void CheckLiveness() {
     const auto any = [&](auto holds) {
       return std::any_of(clients_.begin(), clients_.end(),
@@ -253,7 +254,7 @@ class Driver {
     EXPECT_TRUE(stopped == 0 || MayHaveToGiveWay(client)) << "it said that it never would";
   }
 
-  // According to the policy and the present clients.
+  // Whether the policy may stop commands of the client in favour of another present client.
   bool MayHaveToGiveWay(ClientId client) const {
     const ClientSpec& running = clients_.at(client).spec;
     return std::any_of(clients_.begin(), clients_.end(), [&](const auto& entry) {
@@ -270,7 +271,7 @@ class Driver {
     if (is_broken_ || decision.kind == Decision::Kind::kWait) return false;
     if (decision.kind == Decision::Kind::kStop) return true;
     State& state = clients_.at(decision.client);
-    if (state.running.size() >= 3) return false;  // The lane's bounds.
+    if (state.running.size() >= 3) return false;  // Imitates the limits of the lane.
     state.running.push_back({state.head, false, now_, decision.account});
     policy_->OnStarted(decision.client, state.head, now_);
     if (--state.ready > 0) {
@@ -311,7 +312,7 @@ std::string Describe(const std::vector<Step>& steps) {
 
 class PolicyConformance : public ::testing::TestWithParam<PolicyEntry> {};
 
-// Depth-first. A policy cannot be copied, so each order is replayed from its beginning.
+// Makes all legal call orders of a length, depth-first.
 class AllOrders {
  public:
   AllOrders(const PolicyEntry& entry, std::vector<Step> opening, std::size_t length,
@@ -370,7 +371,7 @@ class AllOrders {
     return steps;
   }
 
-  // Two consecutive questions or leaps in time add orders, but no new situations.
+  // Two consecutive picks or advances of time add orders, but no new situations.
   bool IsPointless(const Step& step) const {
     return !steps_.empty() && !Driver::IsOfAClient(step.call) && steps_.back().call == step.call;
   }
@@ -383,8 +384,8 @@ class AllOrders {
   std::uint64_t played_ = 0;
 };
 
-// Each further call takes ten times as long, so orders are one call shorter than in the stage
-// `long`, which covers the same code.
+// Each further call of an order multiplies the time of the test by ten. Therefore orders are one
+// call shorter than in the stage `long`, and cover the same code.
 std::size_t CallsLeftOut() { return std::getenv("GPUSHARED_ALL_ORDERS") != nullptr ? 0 : 1; }
 
 TEST_P(PolicyConformance, AllLegalCallOrdersFromTheStart) {
@@ -420,7 +421,7 @@ TEST_P(PolicyConformance, AllLegalCallOrdersWithCaps) {
   EXPECT_GT(orders.Play(), 1000u);
 }
 
-// Runs `steps` random calls on up to `clients` clients at a time.
+// Makes `count` random legal calls, and returns them.
 std::vector<Step> RandomSteps(const PolicyEntry& entry, std::uint64_t seed, int count) {
   std::mt19937_64 random(seed);
   Driver driver(entry);

@@ -114,8 +114,8 @@ TEST(Crash, KilledClientsLeakNothingAndDisturbNoNeighbour) {
   const std::size_t wanted = Kills();
   for (std::size_t round = 0; total < wanted; ++round) {
     for (std::size_t step = 0; step < kDeathSteps.size() && total < wanted; ++step) {
-      // Steps after the first kernels always run with them, so that half of all kills occur with
-      // kernels.
+      // From the first step that can have kernels on, the client always launches kernels, so that
+      // they run during more than half of all kills.
       const bool kernels = step >= kFirstStepWithKernels;
       const pid_t pid =
           StartProgram({GPUSHARED_DYING_CLIENT, server.socket(), GPUSHARED_SYSTEM_KERNELS,

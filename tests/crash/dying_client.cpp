@@ -150,7 +150,8 @@ class DyingClient {
     DieAt("completions unread");
   }
 
-  // On a separate stream, so that the device has it at the same time as the kernels.
+  // The graph is on a separate stream, so that it and the kernels are on the device at the same
+  // time.
   void Graphs(std::uint32_t staging_buffer) {
     client_.CreateStream(1);
     client_.MakeGraph(0, 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // With a real server, sessions end for every reason except the client's own request. Each client
-// must be told the reason.
+// must receive the reason.
 #include <signal.h>
 
 #include <string>

@@ -63,7 +63,7 @@ void Write(const std::string& path, const std::vector<std::byte>& bytes) {
 }
 void Write(const std::string& path, const std::string& text) { Write(path, GetBytes(text)); }
 
-// The identifier with which the runtime requests its table.
+// The identifiers with which cuFFT and the runtime request their tables from the driver.
 const std::string kFft = "\x21\x31\x8c\x60\x97\x14\x32\x48\x8c\xa6\x41\xff\x73\x24\xc8\xf2";
 const std::string kRuntime = "\x6b\xd5\xfb\x6c\x5b\xf4\xe7\x4a\x89\x87\xd9\x39\x12\xfd\x9d\xf9";
 
@@ -224,14 +224,14 @@ class DoctorPackagesTest : public ::testing::Test {
 TEST_F(DoctorPackagesTest, RuntimeInAnImportedPackageIsAProblem) {
   Install("cupy_cuda13x", "cupy_backends/cuda/api/runtime.cpython-311.so", "ELF" + kRuntime);
   Install("plain", "plain/core.so", "ELF");
-  // As in virtual environments: the same directory, reported once.
+  // In virtual environments lib64 is a link to lib, so a package must be reported once.
   std::filesystem::create_symlink("lib", directory_ / "lib64");
   EXPECT_THAT(Brief(Inspect("import plain\n")),
               ElementsAre("program ok", "runtime ok", "package note"));
   const Findings findings = Inspect("import cupy_backends\n");
   EXPECT_THAT(Brief(findings), ElementsAre("program ok", "runtime ok", "package problem"));
   EXPECT_THAT(findings[2].what, HasSubstr("cupy_cuda13x has NVIDIA's CUDA runtime in it"));
-  // The installed driver serves it.
+  // In gate mode the installed driver serves the runtime.
   is_gated_ = true;
   EXPECT_THAT(Brief(Inspect("import cupy_backends\n")), ElementsAre("program ok", "runtime ok"));
 }
@@ -318,14 +318,14 @@ TEST(DoctorReportTest, ReplacesControlCharactersInFileNames) {
   EXPECT_EQ(AsJson(findings)["problems"], 1);
 }
 
-TEST(DoctorCommandTest, ExitCodeTellsWhetherProblemsExist) {
+TEST(DoctorCommandTest, ExitCodeShowsWhetherProblemsExist) {
   const ServerProcess server;
   const auto doctor = [&](std::vector<std::string> arguments) {
     std::vector<std::string> command = {GPUSHARED_CTL, "doctor", "--socket", server.socket()};
     command.insert(command.end(), arguments.begin(), arguments.end());
     return RunProgram(command);
   };
-  // The socket option may precede it, as for every other command.
+  // The option --socket may precede the command, as for every other command.
   const ProgramOutcome before =
       RunProgram({GPUSHARED_CTL, "--socket", server.socket(), "doctor", "--", "/bin/true"});
   EXPECT_THAT(before.output, HasSubstr("server        it answers"));

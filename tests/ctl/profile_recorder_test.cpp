@@ -27,8 +27,8 @@ class Recorder : public ::testing::Test {
   Recorder()
       : writer_(*trace::Writer::Create()), reader_(*trace::Reader::Open(*writer_->ShareMemory())) {}
 
-  // A command of that session that was submitted 10 us before it started, and whose end was noticed
-  // 20 us late.
+  // Returns the slice of a command of `session`. The command was submitted 10 us before its start,
+  // and its end was noticed 20 us late.
   trace::Slice Slice(std::uint64_t session, std::chrono::microseconds taken,
                      std::chrono::microseconds started, std::chrono::microseconds ended) {
     const auto submitted = Moment(started - 10us);
@@ -101,7 +101,7 @@ TEST_F(Recorder, ExcludesInterruptionsFromCommandTime) {
   part.cut = trace::Cut::kStopped;
   part.stop_asked = Moment(2440us);
   Add(part);
-  Add(Slice(7, 2480us, 2490us, 2500us));  // Began while the other one left.
+  Add(Slice(7, 2480us, 2490us, 2500us));  // Began while the other client was being stopped.
   Add(Slice(8, 2500us, 2600us, 3000us));
   const Profile profile = Finish(8);
   ASSERT_EQ(profile.pace, Profile::Pace::kEndless);
@@ -139,7 +139,7 @@ TEST_F(Recorder, IgnoresLaunchCostOfOvertakenWork) {
   EXPECT_THAT(recorder_.costs().launches_us, ElementsAre(10));
 }
 
-TEST_F(Recorder, OneStepThatCameLateDoesNotWaitForTheOneBefore) {
+TEST_F(Recorder, SingleLateStepDoesNotMakeStepDependOnPreviousOne) {
   for (std::uint64_t number = 1; number <= 3; ++number) {
     const auto at = std::chrono::microseconds(10'000 * number);
     trace::Slice first = Slice(7, at, at + 10us, at + 100us);

@@ -51,7 +51,7 @@ TEST(Table, RejectsUnknownColumnListingColumns) {
             "there is no column 'colour?'; available are id, name, time, state");
 }
 
-TEST(Table, TakesHeadingsForNamesOfColumns) {
+TEST(Table, AcceptsHeadingsAsColumnNames) {
   for (const char* name : {"ID", "Id", "NAME", "TIME s", "time_s", "State"}) {
     EXPECT_TRUE(CheckFields({.fields = {name}}, kColumns).ok()) << name;
   }

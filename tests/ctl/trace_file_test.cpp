@@ -65,7 +65,7 @@ std::vector<json> Of(const json& events, const std::string& phase) {
   return found;
 }
 
-// The lines as viewers show them, from the top: "process / thread".
+// Returns the lines as viewers show them, from the top, each as "process / thread".
 std::vector<std::string> Shown(const json& events) {
   std::map<std::uint64_t, std::pair<std::uint64_t, std::string>> processes, threads;
   std::map<std::uint64_t, std::uint64_t> process_of;
@@ -152,7 +152,7 @@ TEST(TraceFile, DevicesClientsAndStreamsHaveOneLineEach) {
   EXPECT_EQ(picture.timeline().counts().stops, 1U);
 }
 
-// Viewers nest a slice that begins before the end of the last one.
+// Viewers nest a slice that begins before the end of the previous slice of its line.
 TEST(TraceFile, SlicesOfALineDoNotOverlap) {
   Picture picture;
   const std::size_t device = picture.AddDevice("cpu:0", "");

@@ -90,8 +90,8 @@ def check_lines(check, slices):
 
 
 def check_flows(check, starts, reached):
-    """Checks flows, which viewers recognise only after the slice that starts them, in time order; ids are
-    hexadecimal."""
+    """Checks that ids of flows are hexadecimal, and that slices of a flow begin after the slice that starts the flow,
+    because viewers recognise no others."""
     tied = 0
     for flow, begins in reached.items():
         check(0 < int(flow, 16) < 1 << 64, "a flow's id", flow)

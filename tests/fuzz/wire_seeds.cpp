@@ -69,7 +69,7 @@ void AppendFrame(Bytes& bytes, const T& message) {
   Append(bytes, payload);
 }
 
-// The target inserts the tags of a seed; these values request it.
+// The target inserts the tags of a seed where the seed contains these values.
 constexpr std::uint32_t kHeaderTag = 2, kContinuationTag = 3;
 
 template <typename Record>
@@ -90,7 +90,7 @@ ipc::LaunchRecord Launch(std::uint16_t parameter_bytes) {
   return {.grid = {1, 1, 1}, .block = {32, 1, 1}, .parameter_bytes = parameter_bytes};
 }
 
-// A node's record and its parameters, split into continuation granules.
+// Appends a node's record and its parameters, split into continuation granules.
 template <typename Record>
 void AppendNode(Bytes& bytes, Record content, ipc::Op op, std::uint32_t node,
                 std::uint64_t sequence, std::uint32_t parameter_bytes = 0) {
@@ -117,7 +117,7 @@ void AppendNode(Bytes& bytes, Record content, ipc::Op op, std::uint32_t node,
   }
 }
 
-// Commands 10 to 15 of stream 0.
+// Appends commands 10 to 15 of stream 0.
 void AppendGraph(Bytes& bytes) {
   const ipc::GraphRecord graph{.graph = 1};
   AppendRecord(bytes, graph, ipc::Op::kMakeGraph, 10);

@@ -165,7 +165,7 @@ bool FuzzMessage(Input input) {
   return true;
 }
 
-// A connection's bytes, split into two sends. Accepted are whole frames.
+// Sends the input over a connection in two parts. Returns whether it consists of whole frames.
 template <ipc::FrameRules kRules>
 bool FuzzFrames(Input input) {
   int ends[2];

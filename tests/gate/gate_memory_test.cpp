@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 
 constexpr int kLimitMib = 256;
 
-// `variables` as in "NAME=VALUE".
+// `variables` have the form "NAME=VALUE".
 ProgramOutcome RunCase(const std::string& socket, const std::string& name,
                        int expected_mib = kLimitMib,
                        const std::vector<std::string>& variables = {

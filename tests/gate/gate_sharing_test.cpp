@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gated programs over a modelled GPU that they share (shared_gpu.cpp), and a server that gives them
-// turns: nothing is lost, whoever dies, and what should not be marked is not.
+// turns: nothing is lost, whichever process dies, and launches during a capture are not marked.
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -71,7 +71,7 @@ class Background {
 
   void Signal(int signal) const { ::kill(pid_, signal); }
   pid_t pid() const { return pid_; }
-  // Returns the exit code, 128 + signal if a signal ended it.
+  // Returns the exit code, or 128 + signal if a signal ended the program.
   int Await() {
     int status = 0;
     ::waitpid(pid_, &status, 0);
@@ -150,7 +150,7 @@ TEST(GateSharing, GraphsAndThreadsAreGatedAsOne) {
             graphs.Result()["launches"].get<int>() + threads.Result()["launches"].get<int>());
 }
 
-// Each beside a client of the other class, so that gates close and windows count.
+// A client of the other class runs at the same time, so that gates are closed and windows apply.
 TEST(GateSharing, TrapsAreAvoided) {
   for (const char* trap : {"capture", "context", "fork", "stall", "streams", "threads"}) {
     for (const char* client_class : {"low", "high"}) {
@@ -322,7 +322,7 @@ TEST(GateSharing, ProgramThatNeedsItsServerFailsWithIt) {
   EXPECT_EQ(low.Await(), 1);
   EXPECT_EQ(low.Result()["failed"], "cuLaunchKernel") << low.Log();
   EXPECT_EQ(low.Result()["code"], 810);
-  // It does not start without one either.
+  // The program does not start without a server, either.
   Background again(gpu, server, "low", Train(100), {"GPUSHARED_FALLBACK=none"});
   EXPECT_EQ(again.Await(), 1);
   EXPECT_EQ(again.Result()["failed"], "cuInit");

@@ -20,7 +20,7 @@
 
 #include "tests/gate/shared_gpu.h"
 
-// CUDA 13's header no longer declares it, and every driver exports it.
+// CUDA 13's header no longer declares this function, but every driver exports it.
 extern "C" CUresult cuCtxCreate_v2(CUcontext* context, unsigned flags, CUdevice device);
 
 namespace {
@@ -80,7 +80,7 @@ struct Way {
   CUmemoryPool pool = nullptr;
 };
 
-// Rows of an image with this size, if it is large and round.
+// Returns the number of rows of an image of this size: several if the size is a multiple of 1 MiB.
 std::size_t Rows(std::size_t bytes) { return bytes % kMiB == 0 ? 1024 : 1; }
 
 std::vector<Way> GetWays() {
@@ -166,7 +166,7 @@ void Limit(const Case& the) {
     Expect(way.allocate(&one_more, kStep), CUDA_ERROR_OUT_OF_MEMORY, "above the limit", way.name);
     Expect(AskDriver(shared_gpu::kAllocationCalls), calls, "calls of the driver", way.name);
     Expect(one_more, 42, "output of a rejected call", way.name);
-    // No other way has more.
+    // cuMemAlloc cannot exceed the limit, either.
     Expect(cuMemAlloc(&one_more, 1), CUDA_ERROR_OUT_OF_MEMORY, "above the limit after", way.name);
 
     Expect(way.free(made[3]), CUDA_SUCCESS, "free", way.name);
@@ -213,7 +213,7 @@ void WrongFrees(const Case& the) {
     Expect(cuMemRelease(physical), CUDA_ERROR_INVALID_VALUE, "cuMemRelease twice");
   }
   Expect(FreeBytes(), the.limit - 16 * kMiB, "free memory");
-  // Either function frees what the other one's counterpart has allocated.
+  // cuMemFreeAsync frees memory of cuMemAlloc, and cuMemFree frees memory of cuMemAllocAsync.
   EXPECT_OK(cuMemFreeAsync(kept, nullptr));
   Expect(FreeBytes(), the.limit, "free memory after cuMemFreeAsync");
 }
@@ -277,7 +277,7 @@ void Pools(const Case& the) {
   CUmemoryPool default_pool = nullptr;
   EXPECT_OK(cuDeviceGetMemPool(&default_pool, 0));
   CUdeviceptr made = 0, other = 0;
-  // What the pool keeps is charged, and yields to other allocations.
+  // Free memory of a pool is charged, and is released if another allocation needs it.
   EXPECT_OK(cuMemAllocAsync(&made, the.limit / 2, nullptr));
   EXPECT_OK(cuMemFreeAsync(made, nullptr));
   Expect(FreeBytes(), the.limit / 2, "free memory beside a pool");
@@ -287,7 +287,7 @@ void Pools(const Case& the) {
   Expect(FreeBytes(), 0, "free memory of a full device");
   EXPECT_OK(cuMemFree(other));
   EXPECT_OK(cuMemFree(made));
-  // One pool yields to another.
+  // A pool releases free memory that another pool needs.
   const CUmemoryPool pool = CreatePool();
   EXPECT_OK(cuMemAllocFromPoolAsync(&made, the.limit, pool, nullptr));
   EXPECT_OK(cuMemFreeAsync(made, nullptr));
@@ -296,7 +296,7 @@ void Pools(const Case& the) {
   EXPECT_OK(cuMemPoolTrimTo(default_pool, kStep));
   Expect(FreeBytes(), the.limit - kStep, "free memory after a trim");
   EXPECT_OK(cuMemPoolTrimTo(default_pool, 0));
-  // The memory of a destroyed pool is held until it is free.
+  // Allocations from a destroyed pool are charged until they are freed.
   EXPECT_OK(cuMemAllocFromPoolAsync(&made, 3 * kMiB, pool, nullptr));
   EXPECT_OK(cuMemPoolDestroy(pool));
   Expect(FreeBytes(), the.limit - 3 * kMiB, "free memory after the pool's end");
@@ -305,7 +305,7 @@ void Pools(const Case& the) {
   Expect(AskDriver(shared_gpu::kPeakKiB), the.limit >> 10, "most memory ever allocated");
 }
 
-// The modelled driver ends the program if it is asked for anything meanwhile.
+// The modelled driver ends the program if the gate calls a forbidden function during the capture.
 void Capture(const Case& the) {
   CUstream stream = nullptr;
   CUgraph graph = nullptr;

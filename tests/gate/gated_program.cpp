@@ -38,7 +38,7 @@
 
 #include "tests/gate/gated_memory.h"
 
-// Not declared by CUDA 13's header in this form, and exported by every driver.
+// CUDA 13's header does not declare these functions in this form, but every driver exports them.
 extern "C" {
 CUresult cuCtxCreate_v2(CUcontext* context, unsigned flags, CUdevice device);
 CUresult cuLaunchKernel_ptsz(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
@@ -214,7 +214,7 @@ int Capture() {
     for (int i = 0; i < 200; ++i) program.Launch(10, other);
     Check(cuStreamEndCapture(capturing, &graph), "end capture");
     Check(cuStreamSynchronize(other), "cuStreamSynchronize");
-    // Marked again from here on.
+    // From here on, launches are marked again.
     for (int i = 0; i < 200; ++i) program.Launch(10, other);
     Check(cuStreamSynchronize(other), "cuStreamSynchronize");
   }
@@ -355,12 +355,12 @@ int Threads() {
   return 0;
 }
 
-// A launch behind one that is not over for 300 ms, and returns all the same.
+// Launches behind a kernel that takes 300 ms must return before this kernel ends.
 int Stall() {
   Program program;
   CUstream stream = nullptr;
   Check(cuStreamCreate(&stream, 1), "cuStreamCreate");
-  // The prediction of this grid is short, because its first launches are.
+  // No launch of this grid has been measured, so its predicted time is short.
   const auto start = Clock::now();
   program.Launch(300'000, stream);
   program.Launch(10, stream);

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stand-in for the installed driver: libcuda.so.1 with a modelled GPU that all processes share,
-// as they share a real one without MPS or a server: kernels of every process run one after another
-// in the order of their submission. A kernel takes as many microseconds as its grid has blocks.
+// A stand-in for the installed driver: libcuda.so.1 with a modelled GPU that all processes share.
+// Kernels of all processes run one after another in the order of their submission, as on a real GPU
+// without MPS and without a server. A kernel takes as many microseconds as its grid has blocks.
 // $SHARED_GPU_COUNT is the number of such GPUs (1).
 //
-// Their 8 GiB of memory are counted for each process by itself, and contain nothing. An allocation
-// whose size is kFailing modulo 512 fails without a reason. cuDeviceGetAttribute answers two
-// questions that no driver does: see Attribute.
+// Each GPU has 8 GiB of memory, which is accounted separately for each process and has no contents.
+// An allocation whose size is kFailing modulo 512 fails without a reason. cuDeviceGetAttribute
+// supports two attributes that no driver has: see Attribute.
 //
 // $SHARED_GPU names the file with the state of the GPU. Without it no call takes time, and kernels
 // end at once although events report their time, for measurements of the gate itself. Exit code 86:
-// the program made a call that the driver would not forgive, named on stderr.
+// the program made a call that is an error for the driver at this moment; stderr names the call.
 
 #include "tests/gate/shared_gpu.h"
 
@@ -135,7 +135,7 @@ Registered& GetRegistered() {
   return registered;
 }
 
-// Performs writes and host functions when the GPU gets there.
+// Performs writes and host functions when the GPU reaches them in the stream.
 class Later {
  public:
   void Do(std::int64_t at, std::function<void()> action) {
@@ -289,7 +289,7 @@ class Memory {
     pool.reserved = kept;
     return CUDA_SUCCESS;
   }
-  // What the program still has from it remains allocated.
+  // Memory that the program has allocated from the pool remains allocated.
   CUresult Destroy(Pool& pool) {
     Trim(pool, 0);
     const std::lock_guard lock(mutex_);
@@ -359,7 +359,7 @@ class Memory {
     peak_ = std::max(peak_, used_);
     return true;
   }
-  // Gives out an address again as soon as it is free, as a driver does.
+  // Reuses an address as soon as it is free, as a driver does.
   std::uint64_t NewAddress(std::size_t bytes) {
     const auto freed = freed_.find(bytes);
     if (freed != freed_.end()) {
@@ -455,7 +455,7 @@ CUresult cuLaunchKernel(CUfunction, unsigned grid_x, unsigned, unsigned, unsigne
                         unsigned, unsigned, CUstream stream, void**, void**) {
   return LaunchFor(stream, std::int64_t{grid_x} * 1000);
 }
-// The forms call no exported function, because that would be the gate's.
+// These functions do not call cuLaunchKernel, because the call would reach the gate's function.
 CUresult cuLaunchKernel_ptsz(CUfunction, unsigned grid_x, unsigned, unsigned, unsigned, unsigned,
                              unsigned, unsigned, CUstream stream, void**, void**) {
   return LaunchFor(stream, std::int64_t{grid_x} * 1000);

@@ -11,9 +11,9 @@ inline constexpr std::size_t kMemoryBytes = std::size_t{8} << 30;
 // An allocation whose size is this modulo 512 fails in the driver.
 inline constexpr std::size_t kFailing = 12;
 
-// Attributes of the device that the driver alone knows, unlike the gate.
+// Attributes that only the modelled driver has. They show what reaches the driver through the gate.
 enum Attribute : int {
-  kAllocationCalls = 9001,  // Allocations that it was asked for, with or without success.
+  kAllocationCalls = 9001,  // Requested allocations, with or without success.
   kPeakKiB = 9002,          // The most memory that was ever allocated.
 };
 

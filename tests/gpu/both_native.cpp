@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two native programs in one process: both on the primary context, each on its own thread, with
-// streams of the lowest priority for the first and of the highest for the second. It represents
-// what an engineer without a server would try first.
+// streams of the lowest priority for the first and of the highest for the second. This arrangement
+// represents what an engineer without a server would try first.
 //
 //   both_native LOW_PROGRAM [options] -- HIGH_PROGRAM [options]
 //

@@ -42,7 +42,8 @@ std::vector<corpus::Program> Programs(std::size_t count) {
   return all;
 }
 
-// Launches of the corpus on the GPU, whose memory is the corpus' staging buffer in this process.
+// Runs the corpus's launches on the GPU. They use the corpus's memory in this process, which is
+// registered with the GPU.
 class GpuBackend : public corpus::Backend {
  public:
   explicit GpuBackend(Gpu& gpu) : gpu_(gpu) {}

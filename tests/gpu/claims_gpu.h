@@ -31,8 +31,8 @@ T Need(Result<T> result, const std::string& what) {
   return *std::move(result);
 }
 
-// The server's CUDA device in this process, with one client's memory. All calls throw
-// std::runtime_error if they fail.
+// The server's CUDA device in this process, with one client's memory. All functions except Submit
+// and AwaitAny throw std::runtime_error if they fail.
 //
 // Thread-compatible.
 class Gpu {
@@ -49,7 +49,7 @@ class Gpu {
     options.memory_bytes = 2 * kBytes;
     if (group_blocks > 0) {
       options.limits.claim_group_blocks = group_blocks;
-      // So that the size of a wave does not matter.
+      // A limit so large that the size of a wave does not matter.
       options.limits.claim_group_waves = group_blocks;
     }
     options.make_compiler = [] { return std::make_unique<PlainCompiler>(); };
@@ -98,7 +98,7 @@ class Gpu {
   // Returns the next completion, whether or not the work succeeded. Ends the process if none
   // arrives within kLaunchMax; `of` names the work for the message.
   Completion AwaitAny(const std::string& of) {
-    // Reads the clock only now and then, because that takes as long as polling the device.
+    // Reads the clock only now and then, because a read takes as long as a poll of the device.
     constexpr unsigned kPolls = 4096;
     std::array<Completion, 1> one;
     unsigned looks = 0;

@@ -42,8 +42,8 @@ class Corpus(unittest.TestCase):
         self.assertNotIn("GridBarrier", rows[RIGHT][1])
 
     def test_a_rejected_launch_does_not_fail_the_next_program(self):
-        # Not all are right, because the fake driver's stack is too small for recursion, and CUB checks for earlier
-        # errors.
+        # Not all programs are right, because the fake driver's stack is too small for recursion, and CUB checks for
+        # earlier errors.
         right = self.run_programs(MANY)[RIGHT][1]
         self.assertIn("RecursiveCalls: kernel '", right)
         self.assertNotIn("CubDeviceScan", right)

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Unmodified Python programs on a GPU, through the drop-in: are their results correct, and what does sharing cost them?
 
-Runs programs of tests/drop_in/programs with `gpusharedctl run`, by default and with --ptx, because otherwise Numba and
-cuda-core pass machine code for the GPU, whose kernels cannot be preempted. A program is correct if its own checks held
-and it had loaded only the drop-in as a driver. Then come programs that contain NVIDIA's runtime, which cannot work with
-the drop-in: each must be rejected with one message and must not crash. The server is the one that GPUSHARED_SOCKET
+Runs programs of tests/drop_in/programs with `gpusharedctl run`, without options and with --ptx. Without --ptx, Numba
+and cuda-core pass machine code for the GPU, whose kernels cannot be preempted. A program is correct if its own checks
+held and it had loaded only the drop-in as a driver. Then come programs that contain NVIDIA's runtime, which cannot work
+with the drop-in: each must be rejected with one message and must not crash. The server is the one that GPUSHARED_SOCKET
 names.
 """
 import argparse
@@ -35,7 +35,7 @@ import importlib.util, json, sys
 def is_there(name):
     try:
         return importlib.util.find_spec(name) is not None
-    except ImportError:  # Of a package around it.
+    except ImportError:  # A package that contains the module is missing.
         return False
 print(json.dumps([name for name in sys.argv[1:] if is_there(name)]))
 """
@@ -53,7 +53,7 @@ MESSAGE = "gpushared: "  # Prefix of the drop-in's messages to users.
 
 
 class Ran:
-    """The results of a program. One without an exit status did not finish, for the reason in `err`."""
+    """The results of a program. A program without an exit status did not finish, for the reason in `err`."""
 
     def __init__(self, status, out, err):
         self.status, self.out, self.err = status, out, err
@@ -70,7 +70,7 @@ class Ran:
         return json.loads(lines[-1]) if self.status == 0 and lines else []
 
     def problem(self, wanted):
-        """Returns why its results with the wanted driver are wrong, or None."""
+        """Returns why the program failed or did not use the wanted driver, or an empty string."""
         if self.status != 0:
             return self.why()
         others = [file for file in self.drivers() if (DROP_IN in file) != (wanted == "drop-in")]
@@ -125,7 +125,7 @@ class Facts:
         return ran_right
 
     def heat(self):
-        """Measures its steps per second without the server, and both variants with it."""
+        """Measures the steps per second of HEAT without the server, and of both variants through the server."""
         seconds = str(self.options.heat_seconds)
         native = None
         if "numba" in self.modules:

@@ -50,7 +50,7 @@ class DropInFacts(unittest.TestCase):
         return path
 
     def facts(self, *options, status=0, **variables):
-        """Returns the rows by name: value, kind and note."""
+        """Returns the rows by name: value, kind and note. If `status` is not 0: stderr."""
         environment = dict(os.environ, PYTHONPATH=str(self.directory / "modules"), DRIVER=str(self.directory / "system/libcuda.so.1"),
                            **variables)
         ran = subprocess.run([sys.executable, HERE / "dropin_facts.py", "--gpusharedctl", self.directory / "gpusharedctl", "--rows",
@@ -74,7 +74,7 @@ class DropInFacts(unittest.TestCase):
         calls = (self.directory / "calls").read_text(encoding="utf-8").splitlines()
         self.assertEqual(calls, ["run --mode submit", "run --mode submit --ptx"] * 4)
 
-    def test_what_ran_on_another_driver_has_not_run_through_the_drop_in(self):
+    def test_fails_programs_that_used_another_driver(self):
         rows = self.facts(DROP_IN=str(self.directory / "system/libcuda.so.1"))
         value, _, note = rows["numba_add computes right through the drop-in"]
         self.assertEqual((value, note), ("0", f"its driver was {self.directory}/system/libcuda.so.1"))
@@ -131,7 +131,7 @@ class DropInFacts(unittest.TestCase):
             self.assertEqual(rows[f"{name} is rejected with one sentence and does not crash"],
                              ("1", "rule", "gpushared: works with no driver but its own"))
 
-    def test_fails_runtime_programs_that_end_otherwise(self):
+    def test_fails_runtime_programs_that_are_not_rejected_with_one_message(self):
         crash = f"import os\nos.kill(os.getpid(), {int(signal.SIGABRT)})\n"
         for text, note in ((REJECTED.replace("raise RuntimeError('no GPU')", crash), "1 messages; ended by signal 6: "),
                            ("raise RuntimeError('no GPU')", "0 messages; exit status 1: RuntimeError: no GPU"),

@@ -47,10 +47,10 @@ class Facts {
   void HoldContext();
 
  protected:
-  // A memfd that is sealed like the server's staging buffers and registered with the GPU.
+  // A mapped memfd that is sealed like the server's staging buffers.
   class Memfd {
    public:
-    // A memfd that is not closed may get further seals.
+    // `is_closed`: no further seals can be added.
     explicit Memfd(std::size_t bytes, bool is_closed = true);
     ~Memfd();
     Memfd(const Memfd&) = delete;
@@ -114,8 +114,8 @@ class Facts {
     Row(what, holds ? 1 : 0, "-", note, "rule", "== 1");
   }
 
-  // Writes a measured cost of the fake driver (tests/support/fake_cuda/costs.h). `what` describes
-  // how it was measured.
+  // Writes a measured value for a cost of the fake driver (tests/support/fake_cuda/costs.h). `what`
+  // describes how the value was measured.
   void Cost(const std::string& name, double value, const std::string& what);
 
   // The kernels' fatbin. It ends with a zero byte, as the driver requires.
@@ -163,7 +163,7 @@ class Facts {
     unsigned ns = 0;
     unsigned rounds = 0;
   };
-  // Returns a launch with so many rounds that its time ends it.
+  // Returns a launch that ends by its `ns`, because its `rounds` take longer.
   Spin CalibratedSpin(unsigned blocks, std::chrono::nanoseconds length, const Words& words);
   // The kernel sets word `number` when it begins. Launches that overlap have different numbers.
   void LaunchSpin(const Spin& spin, const Words& words, std::size_t number,
@@ -204,7 +204,7 @@ class Facts {
   unsigned LongIterations();
   double long_ns() const { return long_ns_; }
 
-  // Marks the context as dead, so that nothing in it can be released.
+  // Records that the context is dead, in which case its objects are not released.
   void SetDead() { is_dead_ = true; }
   bool is_dead() const { return is_dead_; }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which calls wait for a running kernel, and which block other threads in the meantime. A call that
-// waits with the context's lock held prevents the device thread from launching, from seeing the end
-// of work, and from stopping the very kernel that the call waits for.
+// waits with the context's lock held prevents the device thread from launching, from detecting the
+// end of work, and from stopping the very kernel that the call waits for.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -25,8 +25,8 @@ using namespace device::cuda;  // NOLINT(google-build-using-namespace): this fil
 constexpr std::chrono::milliseconds kKernel{20};
 constexpr std::size_t kBytes = std::size_t{16} << 20;
 constexpr std::size_t kGraphNodes = 50;
-// A call of the polling thread that takes longer is considered blocked. Far longer than an
-// unhindered call, and too long a delay for a stop.
+// A call of the polling thread that takes longer is considered blocked. An unhindered call is far
+// shorter, and a stop must not be delayed for this long.
 constexpr double kHeldUpNs = 1e6;
 // A try is used only if the call began with at least this part of the kernel's time left.
 constexpr double kLeftLeast = 0.25;

@@ -120,8 +120,9 @@ class ContextFacts : public Facts {
     Row("attributes that fail otherwise than by code 1", odd_count, "-", odd);
   }
 
-  // The server records events of the primary context and launches functions of its modules on
-  // streams of green contexts. The driver's documentation demands one context for both.
+  // On streams of green contexts, the server records events of the primary context and launches
+  // functions of the primary context's modules. The driver's documentation demands that the stream
+  // and the event or function belong to the same context.
   void GreenEvents() {
     constexpr unsigned kLeast = 8;
     const std::string what = "a green context's stream";

@@ -15,7 +15,7 @@ __asm__(
     "/fact_kernels.fatbin\"\n"
     ".byte 0\n"
     ".popsection\n");
-// The names are labels in the assembly below.
+// The names are labels in the assembly above.
 // NOLINTBEGIN(readability-identifier-naming)
 extern "C" const char fact_text[], fact_fatbin[];
 // NOLINTEND(readability-identifier-naming)

@@ -69,16 +69,16 @@ class NeighbourFacts : public Facts {
                            Launch(occupy_, LongBlocks(), 32, LongIterations(), low_);
                            Do(driver_->StreamSynchronize, low_);
                          }).Percentile(0.5);
-    // The placement of the server's words.
+    // The server places its words in device memory.
     WatchedWord("device memory", device_word, set_device, plain, "<= 0.5");
-    // The blocks only read the word, so those that end at once take equally long.
+    // No bound: a block that ends at once still has to read the word from the host.
     WatchedWord("pinned memory of the host", host_word, set_host, plain, "-");
     Do(driver_->MemFree, device_word);
     Do(driver_->MemFreeHost, host);
   }
 
-  // Measures how soon the host sees a word written by one stream while 31 others are busy. If the
-  // driver mapped two streams to one queue, a stop word could wait for the kernel that it is to
+  // Measures how soon the host can read a word written by one stream while 31 others are busy. If
+  // the driver mapped two streams to one queue, a stop word could wait for the kernel that it is to
   // stop.
   void Queues() {
     if (!driver_->Has(Feature::kStreamMemoryOperations))
@@ -95,7 +95,7 @@ class NeighbourFacts : public Facts {
          priorities.at(streams.size() % priorities.size()));
       streams.push_back(made);
     }
-    // The driver creates a stream's resources when it first runs work.
+    // The driver creates a stream's resources when the stream first runs work.
     for (const Stream stream : streams) {
       Launch(step_, 1, 1, 1, stream);
       Do(driver_->StreamWriteValue32, stream, words.GetAddress(kQueues), 0u, kWriteValueDefault);

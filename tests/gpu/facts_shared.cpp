@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Preemptible forms keep a word at the end of a block's dynamic shared memory, and contained ones
-// clamp addresses to that end. Both compute it as the address of the extern array plus
-// %dynamic_smem_size, which this verifies.
+// Preemptible forms keep a word at the end of a block's dynamic shared memory, and contained forms
+// clamp addresses to that end. Both compute the end as the address of the extern array plus
+// %dynamic_smem_size. These questions verify that sum.
 #include <array>
 #include <cstdint>
 #include <cstdio>

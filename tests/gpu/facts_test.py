@@ -71,7 +71,7 @@ class Facts(unittest.TestCase):
             # A driver call takes its time and 50 ns for each read of the virtual clock.
             self.assertGreaterEqual(found[name], 0.95 * least - 60, name)
             self.assertLessEqual(found[name], 1.05 * most + 60, name)
-        # gpu_modelled accepts all lines of the file, because its message is about the invalid option after it.
+        # The message is about the invalid option after the file, so gpu_modelled has accepted all lines of the file.
         run = subprocess.run([f"{BIN}/gpu_modelled", "--costs", self.costs_file, "--cost", "nonsense 1"],
                              capture_output=True, text=True, check=False)
         self.assertEqual((run.returncode, run.stderr),
@@ -155,7 +155,7 @@ class Facts(unittest.TestCase):
         self.assertEqual(run.returncode, 0, run.stderr)
         self.assertEqual(self.value("a store to shared address 0x3fc")[0], "719")
         self.assertEqual(self.value("a store to shared address 0x3fc: answered")[0], "1")
-        # The third kernel stores to the last byte of 16; the ones before it only read, as one does for 0 bytes.
+        # The first two kernels only report the ranges of 0 and 16 bytes. The third one stores to the last byte of 16.
         run = self.ask("the last byte", "sms 2; fault 3 719")
         self.assertEqual(run.returncode, 1, run.stdout)
         value, note = self.value("16 bytes of dynamic shared memory: its last byte can be stored to")
@@ -207,7 +207,7 @@ class Facts(unittest.TestCase):
         self.assertEqual(self.value("a first kernel with 4 KiB of local memory: memory that it takes")[1],
                          "4096 bytes for each thread by the driver")
 
-    def test_two_questions_that_hang_end_it_and_one_does_not(self):
+    def test_two_hanging_questions_end_the_program_but_one_does_not(self):
         environment = dict(os.environ, LD_LIBRARY_PATH=FAKE_CUDA, FAKE_CUDA="sms 2; hold")
         run = subprocess.run([f"{BIN}/gpu_facts", "--rows", self.rows_file, "--ms", "10", "--limit", "1"], env=environment,
                              capture_output=True, text=True, check=False)

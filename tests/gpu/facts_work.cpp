@@ -122,8 +122,7 @@ class WorkFacts : public Facts {
     Do(driver_->EventDestroy, untimed);
   }
 
-  // Measures the calling thread's CPU time per call, in bursts that the driver accepts without
-  // waiting.
+  // Measures the time per call, in bursts that the driver accepts without waiting.
   void Calls() {
     constexpr int kBurst = 64;
     const auto row = [&](const std::string& call, const std::function<void()>& make,
@@ -187,7 +186,7 @@ class WorkFacts : public Facts {
     for (const Event event : {timed, later, untimed}) Do(driver_->EventDestroy, event);
   }
 
-  // Measures a graph as of a language model's step: many kernels that one call launches.
+  // Measures a graph like that of a language model's step: many kernels that one call launches.
   void AGraph() {
     if (!driver_->Has(Feature::kGraphs)) return;
     const unsigned iterations = ChainIterations();

@@ -128,7 +128,7 @@ class ProbeProcess {
   ~ProbeProcess() {
     ::close(from_);
     if (pid_ < 0) return;
-    // Does not wait, because a process that hangs inside the driver may survive even this.
+    // Does not wait, because a process that hangs inside the driver may survive even SIGKILL.
     ::kill(pid_, SIGKILL);
     ::waitpid(pid_, nullptr, WNOHANG);
   }

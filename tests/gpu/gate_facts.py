@@ -5,9 +5,9 @@
 Usage: gate_facts.py --drop-in DIR --rows FILE [--limit S] [--program-limit S] [--at-once N]
                      [--programs DIR] [--only NAME]...
 
-Each program of the directory (gate_programs next to this script) runs natively and with the libcuda.so.1 of DIR in
-front of the driver, at the same time, with the Python that runs this. Rows have the format of run.sh, are written
-immediately, and name the differences. Exit status 0: every program was run.
+Each program of the directory (gate_programs next to this script) runs twice at the same time: natively, and with the
+libcuda.so.1 of DIR in front of the driver. Both runs use the Python that runs this script. Rows have the format of
+run.sh, are written immediately, and name the differences. Exit status 0: every program was run.
 """
 import argparse
 import collections
@@ -29,9 +29,10 @@ LAUNCHES = re.compile(r"cu(Launch(?!HostFunc)|GraphLaunch)")
 NEAR = 1e-5  # Relative tolerance for sums whose order may differ.
 NAMES_IN_NOTE = 12
 
-# Each run compiles its kernels, and leaves no files in a home directory.
+# Variables that name cache directories. They are set for each run, so that it compiles its kernels itself and leaves no
+# files in a home directory.
 CACHES = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "CUPY_CACHE_DIR")
-GRACE = 10  # Seconds that the gated run may exceed the native one's limit.
+GRACE = 10  # Seconds by which the gated run may exceed the native run's limit.
 
 TOO_LATE = "it did not end within its time"
 Outcome = collections.namedtuple("Outcome", "results missing problem")
@@ -69,7 +70,7 @@ def start(program, log, variables):
     caches = {variable: f"{log}.{variable}" for variable in CACHES}
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **caches, **variables}
     with open(log, "wb") as output, open(f"{log}.errors", "wb") as errors:
-        # In this process's group, so that ending the group ends all of them.
+        # The program stays in this process's group, so that ending the group ends all programs.
         return subprocess.Popen([sys.executable, program], stdin=subprocess.DEVNULL, stdout=output, stderr=errors,
                                 env=environment)
 

@@ -69,14 +69,14 @@ class Facts(Case):
     def same(self, text, *arguments):
         return self.facts({"a": text}, *arguments)["a: same results through the gate"]
 
-    def test_a_program_of_the_driver_is_the_same_and_its_calls_are_told(self):
+    def test_reports_equal_results_and_counts_driver_calls(self):
         rows = self.facts({"a": LOADS})
         self.assertEqual(self.code, 0, self.run.stderr)
         self.assertEqual(rows["a: same results through the gate"], ("1", "rule", "== 1", "devices"))
         self.assertEqual(rows["a: calls through the gate"][:2], ("2", "fact"))
         self.assertIn("cuDeviceGetCount", rows["a: calls through the gate"][3])
 
-    def test_launches_are_told_by_the_function_that_makes_them(self):
+    def test_counts_launches_by_driver_function(self):
         rows = self.facts({"a": TRACES + "print('bits sum 1')"})
         self.assertEqual(rows["a: launches by cuLaunchKernelEx_ptsz"][0], "7")
         self.assertEqual(rows["a: launches by cuGraphLaunch"][0], "2")
@@ -110,11 +110,11 @@ class Facts(Case):
         row = self.same("raise ValueError('no compiler')")
         self.assertEqual(row, ("none", "fact", "-", "natively: exit status 1: ValueError: no compiler"))
 
-    def test_a_program_that_fails_behind_the_gate_is_red(self):
+    def test_a_program_that_fails_only_through_the_gate_fails_its_rule(self):
         row = self.same(TRACES + "print('bits sum 1', flush=True)\nassert not is_gated, 'rejected'")
         self.assertEqual((row[0], row[3]), ("0", "exit status 1: AssertionError: rejected"))
 
-    def test_a_program_that_hangs_costs_its_limit(self):
+    def test_a_program_that_hangs_is_ended_at_its_limit(self):
         begin = time.monotonic()
         rows = self.facts({"a": "import time; time.sleep(100)", "b": TRACES + "print('bits sum 1')"},
                           "--program-limit", "3")
@@ -122,13 +122,13 @@ class Facts(Case):
         self.assertEqual(rows["a: same results through the gate"][3], "natively: it did not end within its time")
         self.assertEqual(rows["b: same results through the gate"][0], "1")
 
-    def test_what_no_time_is_left_for_is_a_fact(self):
+    def test_a_program_for_which_no_time_is_left_is_a_fact(self):
         rows = self.facts({"a": "import time; time.sleep(100)", "b": "print('bits sum 1')"},
                           "--limit", "3", "--at-once", "1")
         self.assertEqual(rows["b: same results through the gate"][:2], ("none", "fact"))
         self.assertIn("no time was left", rows["b: same results through the gate"][3])
 
-    def test_rows_are_there_as_they_come(self):
+    def test_writes_each_row_immediately(self):
         for name, text in (("a", TRACES + "print('bits sum 1')"), ("b", "import time; time.sleep(100)")):
             (self.directory / f"{name}.py").write_text(text, encoding="utf-8")
         facts = subprocess.Popen([sys.executable, HERE / "gate_facts.py", "--drop-in", DROP_IN, "--rows", self.rows,
@@ -170,13 +170,13 @@ class Bench(Case):
         # The fake driver lacks this call.
         self.assertEqual(rows["ns per call: cuStreamIsCapturing"][0], "none")
 
-    def test_two_processes_have_rows_that_say_under_what(self):
+    def test_rows_of_two_processes_name_their_environment(self):
         self.assertEqual(self.ended(BENCH, "--pair", "--under", "MPS", "--rows", self.rows, "--ms", "20"), 0, "")
         rows = rows_of(self.rows)
         self.assertGreater(float(rows["20 us kernels of two processes in turns, MPS, p50"][0]), 0)
         self.assertEqual(rows["gate_bench, two processes, MPS: answered"][0], "1")
 
-    def test_a_directory_that_has_no_gate_is_seen(self):
+    def test_detects_a_directory_without_a_gate(self):
         self.assertEqual(self.ended(BENCH, "--drop-in", self.directory, "--rows", self.rows, "--ms", "5"), 0, "")
         self.assertEqual(rows_of(self.rows)["launches of gate_bench pass the gate"][0], "0")
 

@@ -6,9 +6,10 @@ Usage: gate_pair.py --rows FILE --bin DIR --drop-in DIR --socket PATH [--part NA
                     [--kills N] [--mps NAME=VALUE]... [--programs DIR]
 
 A server with policy priority must be running at PATH. serve.py and train.py (gate_programs next to this script) run
-alone, beside each other, and beside each other as clients of classes high and low; all of it again as clients of MPS if
---mps gives the variables that make them so. Rows have the format of run.sh and are written immediately. A program that
-fails or hangs has a row with the reason. Exit status 0: everything was tried.
+alone, beside each other, and beside each other as clients of classes high and low. With --mps, which gives the
+variables that make programs clients of MPS, they also run beside each other under MPS, without and with the server.
+Rows have the format of run.sh and are written immediately. A program that fails or hangs has a row with the reason.
+Exit status 0: everything was tried.
 """
 import argparse
 import bisect
@@ -38,7 +39,7 @@ BUSY_MAX = 0.95  # If inference alone takes more of the time, it leaves too litt
 COST_NS_MAX = {"high": 200, "low": 1000}
 COST_ROUNDS = 3
 COUNTED_S = 2  # The server notices within this time that a client has ended.
-GOES_ON_S = 1.0  # A survivor's next step must end so soon after the other side was killed.
+GOES_ON_S = 1.0  # A survivor's next step must end within this time after the other side was killed.
 LEAD_S = 0.5  # The low side is at work for this long before the high one begins.
 PREPARE_S, GRACE_S, QUICK_S = 40, 8, 5  # Limits of an answer.
 
@@ -49,7 +50,7 @@ Rate = collections.namedtuple("Rate", "per_s note")
 
 
 class Failed(Exception):
-    """A program did not do what it was asked."""
+    """A program did not carry out a command."""
 
 
 class Missing(Exception):
@@ -66,14 +67,14 @@ class Program:
         self.text = b""
         environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **variables}
         with open(self.errors, "wb") as errors:
-            # In this process's group, so that ending the group ends all of them.
+            # The program stays in this process's group, so that ending the group ends all programs.
             self.process = subprocess.Popen([sys.executable, path, *arguments], stdin=subprocess.PIPE,
                                             stdout=subprocess.PIPE, stderr=errors, env=environment)
         self.pid = self.process.pid
 
     def tell(self, command):
         self.unanswered += command != "stop"
-        with contextlib.suppress(BrokenPipeError):  # The answer that does not come says why.
+        with contextlib.suppress(BrokenPipeError):  # answer() reports the reason.
             self.process.stdin.write(f"{command}\n".encode())
             self.process.stdin.flush()
 
@@ -114,7 +115,7 @@ class Program:
         self._reap()
 
     def end(self):
-        """The program ends with its input."""
+        """Ends the program by closing its input, or kills it if it hangs."""
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
         try:
@@ -124,7 +125,7 @@ class Program:
         self._reap()
 
     def _reap(self):
-        with contextlib.suppress(subprocess.TimeoutExpired):  # It hangs inside the driver.
+        with contextlib.suppress(subprocess.TimeoutExpired):  # The program hangs inside the driver.
             self.process.wait(timeout=QUICK_S)
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
@@ -132,7 +133,7 @@ class Program:
 
 
 class Requests:
-    """What requests of a phase took, in milliseconds."""
+    """Latencies of the requests of a phase, in milliseconds."""
 
     def __init__(self, answer):
         self.begin, self.end, self.ends = answer["begin"], answer["end"], answer["ends"]
@@ -150,7 +151,7 @@ class Requests:
 
 
 def steps_until(ends, moment):
-    """Returns the number of steps until then; a step that was running counts by its share."""
+    """Returns the number of steps until `moment`; a step that was in progress counts by its share."""
     done = bisect.bisect_right(ends, moment)
     if done in (0, len(ends)):
         return float(done)
@@ -172,13 +173,13 @@ def waits_after(moments, ends):
 
 
 class Session:
-    """serve.py and train.py with the same variables. They are started early, because importing PyTorch takes seconds,
-    and touch the GPU when they are asked to prepare."""
+    """serve.py and train.py in one environment. Both are started early, because importing PyTorch takes seconds. They
+    use the GPU only from the command `prepare` on."""
 
     def __init__(self, label, is_gated, variables, options, directory, stop_at):
         self.label, self.is_gated = label, is_gated
         self.is_mps = bool(options.mps) and "MPS" in label
-        self.broken = None  # The reason, if a program can be asked nothing else.
+        self.broken = None  # The reason, if a program accepts no further commands.
         self.step_ms = {}
         given = {name: {**variables, **(gate_variables(options, name) if is_gated else {"GPUSHARED_MODE": ""})}
                  for name in ("high", "low")}
@@ -252,7 +253,7 @@ class Pair:
                 action()
                 self.rows.rule(what, True)
             except (Failed, ArithmeticError, LookupError, OSError, TypeError, ValueError) as error:
-                # The others than Failed: an answer was not as expected.
+                # Errors other than Failed mean that an answer was not as expected.
                 self.rows.rule(what, False, str(error) if isinstance(error, Failed) else f"{type(error).__name__}: {error}")
                 if session is not None and not session.is_in_order():
                     session.broken = str(error)
@@ -304,7 +305,7 @@ class Pair:
         self.rows.add("training alone | low's steps/s", self.steps_alone.per_s, "1/s", note=self.steps_alone.note)
 
     def beside(self, session, mode, low="step"):
-        """Returns Requests, the low side's Rate, and what its client's totals rose by."""
+        """Returns Requests, the low side's Rate, and the increases of the low client's totals."""
         session.train.tell(f"{low} {self.options.seconds + 2 * GRACE_S}")
         time.sleep(LEAD_S)
         before = self.client(session.train) if session.is_gated else {}
@@ -349,7 +350,7 @@ class Pair:
         if share is not None and alone is None:
             why = "inference was not measured alone"
         elif share is not None and alone.busy > BUSY_MAX:
-            # Nothing to judge.
+            # Inference leaves too little time to judge the share.
             kind, must, why = "fact", "-", f"inference alone is busy for {100 * alone.busy:.0f} % of the time"
         elif share is not None:
             left = share / (1 - alone.busy)
@@ -447,7 +448,7 @@ class Pair:
             if low in session.step_ms:
                 self.measure(f"graph, {session.label}; low: {LONG[low]}", usual,
                              lambda low=low: self.long_low(session, low), session)
-        # A client of MPS that is killed amid a kernel may take the others with it, so not there.
+        # Kills nothing under MPS, because a client of MPS that is killed during a kernel may end the others, too.
         for client_class, survivor, mode in (("low", session.serve, "graph"), ("high", session.train, "step")):
             self.measure(f"{session.label}: kills of a {client_class} client", GRACE_S + QUICK_S,
                          lambda c=client_class, s=survivor, m=mode: self.kill_beside(session, s, m, c), session)

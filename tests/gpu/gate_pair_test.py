@@ -3,8 +3,8 @@
 
 Usage: gate_pair_test.py PROGRAMS_DIRECTORY DROP_IN_DIRECTORY SHARED_GPU_DIRECTORY [TEST]
 
-PyTorch is played by a module whose networks launch kernels of known length. The tests of Sharing run everything with a
-real server, which gives turns on the modelled GPU of tests/gate.
+A module whose networks launch kernels of known length stands in for PyTorch. The tests of Sharing run everything with a
+real server, which schedules the programs on the modelled GPU of tests/gate.
 """
 import json
 import os
@@ -23,7 +23,8 @@ import gate_pair  # noqa: E402  pylint: disable=wrong-import-position
 
 BIN = DROP_IN = SHARED_GPU = ""  # From the command line.
 
-# Any call gives a thing, and computing with it launches kernels: of a modelled GPU if there is one, else sleeps.
+# Every attribute and call returns a Thing. Networks launch kernels on the modelled GPU if SHARED_GPU names one, and
+# otherwise only sleep for the kernels' time.
 TORCH = """
 import contextlib, ctypes, json, os, pathlib, time
 
@@ -112,7 +113,7 @@ __version__ = "0"
 def __getattr__(name): return Thing()
 """
 
-# The server's answers about the clients that the played PyTorch made.
+# The server's answers about the clients that the stand-in for PyTorch has registered.
 CTL = """#!{python}
 import json, os, pathlib, sys
 directory = pathlib.Path(os.environ["CLIENTS"])
@@ -158,7 +159,7 @@ class Arithmetic(unittest.TestCase):
         self.assertEqual(gate_pair.rate_of([], 0, 4).per_s, 0)
         self.assertEqual(gate_pair.rate_of([1.0, 9.0], 2, 6).per_s, 0.125)
 
-    def test_survivors_go_on_with_the_first_end_after_a_kill(self):
+    def test_waits_last_until_the_first_end_after_each_kill(self):
         self.assertEqual(gate_pair.waits_after([1.0, 2.5, 5.0], [0.5, 1.5, 2.0, 4.5]), [0.5, 2.0, None])
 
 
@@ -172,7 +173,7 @@ class Case(unittest.TestCase):
             (self.directory / name).mkdir()
         (self.directory / "drop_in" / "libcuda.so.1").touch()
         self.write("packages/torch.py", TORCH)
-        # As on a machine with a GPU: train.py imports a module from the directory above.
+        # Keeps the layout of the directories, because train.py imports a module from the directory above.
         shutil.copytree(HERE / "gate_programs", self.directory / "tests" / "gate_programs",
                         ignore=shutil.ignore_patterns("__pycache__"))
         for name in ("torch_profile.py", "rows.py"):
@@ -206,7 +207,7 @@ class Case(unittest.TestCase):
 
 
 class Script(Case):
-    """With a played server."""
+    """With a fake server."""
 
     def setUp(self):
         super().setUp()
@@ -235,7 +236,7 @@ class Script(Case):
                 for column in ("p50, ms", "p99, ms", "worst, ms", "p99 / alone", "low's steps/s", "steps / alone"):
                     self.assertGreater(self.number(f"{name} | {column}"), 0)
                     self.assertEqual(self.rows[f"{name} | {column}"][2], "fact")
-                # The played server counts 4 stops of 250 us each from one question to the next.
+                # In each answer the fake server reports 4 stops of 250 us each more than in the previous one.
                 if is_gated:
                     self.assertEqual(self.number(f"{name}: stops of the low client"), 4)
                     self.assertEqual(self.number(f"{name}: stop_time_s / stops"), 250)
@@ -247,7 +248,7 @@ class Script(Case):
             self.assertEqual(self.rows[f"gated: kills of a {client_class} client after which the other went on"][:4],
                              ("2", "-", "rule", "== 2"))
         self.assertEqual(self.rows["windows of 500 and 100 us"][0], "not measured")
-        # The fake driver cannot say whether a program is a client of MPS.
+        # No driver is loaded that could report whether a program is a client of MPS.
         self.assertEqual(self.rows["gated, MPS: programs under MPS"][:3], ("none", "-", "fact"))
 
     def test_the_bounded_figures_follow_from_the_others(self):
@@ -303,7 +304,7 @@ class Script(Case):
         self.assertIn("graph, ungated | p99, ms", self.rows)
 
     def test_a_survivor_that_stops_is_found(self):
-        # Ends no request from its third second on, but answers.
+        # Records no end of a request after the first 0.6 s of a phase, but still answers.
         text = (HERE / "gate_programs" / "serve.py").read_text(encoding="utf-8")
         self.program("serve", text.replace("ends.append(end)", "ends += [end] if end < phase.begin + 0.6 else []"))
         self.pair("--kill-after", "0.8", "--limit", "200")
@@ -311,21 +312,21 @@ class Script(Case):
         self.assertEqual(self.rows["gated: from the kill of a low client to the other's next end, worst"][0], "none")
         self.assertEqual(self.number("gated: kills of a high client after which the other went on"), 2)
 
-    def test_an_answer_that_is_not_as_expected_is_a_reason(self):
+    def test_an_unexpected_answer_fails_only_its_measurement(self):
         self.program("serve", "import json, sys\nfor _ in sys.stdin:\n    print(json.dumps({'mps': 0}), flush=True)\n")
         self.pair()
         self.assertEqual(self.rows["eager, alone: measured"][::4], ("0", "KeyError: 'begin'"))
         self.assertEqual(self.rows["training alone: measured"][0], "1")
         self.assertEqual(self.rows["graph, ungated: measured"][0], "0")
 
-    def test_a_victim_that_does_not_start_is_the_reason_and_affects_no_other(self):
+    def test_a_victim_that_does_not_start_fails_only_its_measurement(self):
         self.program("launches", "raise SystemExit('no kernel')")
         self.pair("--limit", "200")
         for client_class in ("low", "high"):
             self.assertEqual(self.rows[f"gated: kills of a {client_class} client: measured"][::4],
                              ("0", "launches: exit status 1: no kernel"))
 
-    def test_a_bench_that_fails_has_the_reason(self):
+    def test_a_failing_gate_bench_has_a_row_with_the_reason(self):
         self.write("bin/gate_bench", "#!/bin/sh\nprintf 'error\\tno device\\n'\n")
         self.write("packages/torch.py", "raise ImportError('none')")
         self.pair()

@@ -268,7 +268,7 @@ Measured ProbeLaunches(ProbeTime time) {
   LaunchFunction* const ours = GetLaunch(LoadedDriver());
   LaunchFunction* const native = GetLaunch(NativeDriver());
   // Both ways alternate in one process, because the times of the same launches differ more between
-  // two processes than through a gate.
+  // two processes than with and without a gate.
   Samples through, beside;
   const auto end = Clock::now() + time;
   do {

@@ -23,9 +23,9 @@ using ProbeTime = std::chrono::milliseconds;
 // "library": the file that provides the cuLaunchKernel of "p50".
 Measured ProbeLaunches(ProbeTime time);
 
-// Measures the calling thread's CPU time per call ("write", "record", "query", "is capturing";
-// calls that the driver lacks are absent), and the time from the start of a write's call until the
-// host sees the word ("seen"), in registered pages of a memfd.
+// Measures the time per call ("write", "record", "query", "is capturing"; calls that the driver
+// lacks are absent), and the time from the start of a write's call until the host can read the word
+// ("seen"), in registered pages of a memfd.
 Measured ProbeMarks(ProbeTime time);
 
 // Two processes on one GPU. The parent creates this, zeroed, in memory that both map.

@@ -10,9 +10,9 @@
 //   --bytes-max N   largest copy (1 GiB).
 //   --worker PID    measures a restart too, by killing this worker of the server.
 //   --limit N       time for one answer of a process, in s (20).
-//   --only-shared LABEL  null launches through the server alone, in rows that begin with the label.
-//   --only-low LABEL     a low client's kernels back to back, in rows that begin with the label.
-//   --only-native LABEL  a kernel next to another process's kernels, both through the driver.
+//   --only-shared LABEL  only null launches through the server, in rows that begin with the label.
+//   --only-low LABEL     only a low client's kernels back to back, in rows that begin with LABEL.
+//   --only-native LABEL  only a kernel next to another process's kernels, both through the driver.
 
 #include <algorithm>
 #include <chrono>
@@ -393,7 +393,7 @@ class Bench {
   const std::chrono::seconds limit_{options_.limit};
   std::unique_ptr<Child> native_, shared_;
   int replaced_ = 0;        // Processes that were replaced because they had exited.
-  double wave_per_us_ = 0;  // Iterations of native blocks that fill the device.
+  double wave_per_us_ = 0;  // Iterations per us of native blocks that fill the device.
   Report report_{"gpu_bench"};
   std::ofstream rows_;
   int failures_ = 0;

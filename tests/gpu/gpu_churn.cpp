@@ -33,8 +33,8 @@ void Must(const Status& status) {
 std::string FreshText() {
   static const std::string constant = "1013904223";  // The constant in gpu_kernels.cu.
   static const std::string text(kernel_image_begin, kernel_image_end);
-  // Differs between runs, too. Below 2^31, because the text also contains the constant as a signed
-  // number.
+  // The constant differs between runs, too. It is below 2^31, because the text also contains the
+  // constant as a signed number.
   static auto number = static_cast<unsigned>(Clock::now().time_since_epoch().count() >> 10);
   const std::string fresh = std::to_string(++number & 0x7fffffff);
   std::string changed = text;

@@ -6,9 +6,9 @@
 // gpu_claims [--part stops|costs|corpus] [--rows FILE] [--ms N] [--programs N] [--seconds N]
 //            [--blocks N] [--first N]
 //   --part stops    only whether stops end launches amid a group of blocks.
-//   --part costs    all but that. Both when left out.
-//   --part corpus   only the programs of the corpus, which are otherwise the end of `costs`.
-//   --first N       these programs from the Nth on, in this process, as RunCorpusHere says.
+//   --part costs    everything else. Without --part, both parts run.
+//   --part corpus   only the programs of the corpus, which `costs` runs at its end.
+//   --first N       the programs of the corpus from the Nth on, in this process (RunCorpusHere).
 //   --ms N          time per measurement (200).
 //   --programs N    programs to run (all).
 //   --seconds N     time for all programs (3600).

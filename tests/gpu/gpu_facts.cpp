@@ -4,11 +4,11 @@
 //   * Where does a block's shared memory begin and end?
 //   * Does a word arrive while all other streams are busy?
 //   * Can the GPU read sealed shared memory?
-//   * How soon is the end of work seen?
-//   * Where does a word that stops kernels belong?
+//   * How soon is the end of work detected?
+//   * In which memory should a word be that stops kernels?
 //   * How do slow calls affect the launches of another thread?
 //   * What does stream priority achieve next to a long low kernel?
-//   * How many multiprocessors do green contexts hand out?
+//   * Into which groups of multiprocessors can green contexts divide a GPU?
 //   * What do calls, mappings, graphs and faults cost?
 //
 // gpu_facts [--rows FILE] [--costs FILE] [--ms N] [--limit N] [--only TEXT]
@@ -19,8 +19,8 @@
 //   --limit N     seconds that one question may take (10).
 //   --only TEXT   asks only the questions whose names contain TEXT.
 //
-// Each question has its own process and context, so that a question that hangs costs only its
-// limit, and one that ends its context does not affect the others.
+// Each question has its own process and context, so that a question that hangs is ended at its
+// limit, and a question that ends its context does not affect the others.
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -89,7 +89,7 @@ Answer AskInChild(const Question& question, const FactsOptions& options,
   int status = 0;
   while (::waitpid(child, &status, WNOHANG) == 0) {
     if (Clock::now() > end) {
-      // Does not wait, because a process that hangs inside the driver may survive even this.
+      // Does not wait, because a process that hangs inside the driver may survive even SIGKILL.
       ::kill(child, SIGKILL);
       RecordNoAnswer(rows, question, "none after " + std::to_string(limit.count()) + " s");
       return Answer::kNever;

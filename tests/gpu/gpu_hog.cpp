@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One of two programs that share a GPU: a hog, which keeps it full, or round trips that are
-// measured next to one. All contenders run the same kernels in the same grids, because the program
-// is built with the client library (gpu_hog_shared) and with the driver itself (gpu_hog_native).
+// One of two programs that share a GPU: a hog, which keeps the GPU full, or round trips that are
+// measured next to a hog. The program is built with the client library (gpu_hog_shared) and with
+// the driver itself (gpu_hog_native), so that all contenders run the same kernels in equal grids.
 //
 //   --load calibrate   measures the parameters of the others, on an otherwise idle GPU
 //   --load hog         kernels of --waves waves of --block-us blocks, two of them in flight
@@ -49,8 +49,8 @@ using Clock = std::chrono::steady_clock;
 // collide on one word.
 constexpr unsigned kCounters = 256;
 constexpr unsigned kInFlight = 2;
-// Interval between launches whose device time is measured, because an event with timing separates
-// kernels that would otherwise run back to back.
+// One in this many launches has its device time measured. The others do not, because an event with
+// timing separates kernels that would otherwise run back to back.
 constexpr std::uint64_t kTimedEvery = 8;
 constexpr double kMeasuredKernelUs = 1000;
 constexpr unsigned kGridMax = (1U << 31) - 1;
@@ -68,7 +68,7 @@ double Seconds(Clock::duration duration) { return std::chrono::duration<double>(
 
 struct Shape {
   unsigned blocks = 1;
-  unsigned iterations = 0;  // Of each block's loop.
+  unsigned iterations = 0;  // Iterations of each block's loop.
 };
 
 // A session with a kernel whose every block is counted.
@@ -119,7 +119,7 @@ class Launcher {
   std::uint64_t blocks_ = 0;
 };
 
-// The size of a wave here, and the duration of a block's loop when the GPU is full of blocks.
+// The size of a wave on this GPU, and the speed of a block's loop when the GPU is full of blocks.
 struct Calibration {
   unsigned wave_blocks = 0;
   double iterations_per_us = 0;

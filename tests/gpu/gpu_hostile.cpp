@@ -111,7 +111,7 @@ Findings RunAll(const Options& options, std::ostream& rows) {
       ++found.changed;
       found.changes += std::string(hostile.name) + " ";
     }
-    // If the neighbour's session has ended, its memory is gone.
+    // If the neighbour's session has ended, the neighbour's memory has been freed.
     if (!read.ok()) {
       ++found.losses;
       found.lost_by += std::string(hostile.name) + ": " + read.ToString() + " ";

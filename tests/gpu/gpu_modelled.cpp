@@ -10,7 +10,7 @@
 //   --cost TEXT   one cost, in ns.
 //
 // Clients are simulated whenever the device thread reads its clock, so that they take none of its
-// time. A waiting client sees the end of its work at the next clock read, without a wake-up.
+// time. A waiting client detects the end of its work at the next clock read, without a wake-up.
 
 #include <algorithm>
 #include <array>
@@ -87,7 +87,7 @@ struct Parameters {
 #pragma pack(pop)
 static_assert(sizeof(Parameters) == 12);
 
-// The form of a launch: a number of waves of blocks that fill the GPU, each of this duration.
+// The form of a launch: `waves` waves of blocks that fill the GPU, with `rounds` rounds per block.
 struct Shape {
   std::uint32_t rounds = 0;
   std::uint32_t waves = 1;
@@ -531,7 +531,7 @@ class Model {
     high.warm_up = 40;
     high.depth = 1;
     high.think_ns = 8'000'000;
-    // The device thread spins, because it would sleep in real time.
+    // The device thread spins instead of sleeping, because its sleep would take real time.
     WorkerPlan worker{.spins = std::chrono::seconds(1)};
     const double alone = Play(worker, {high})[0].round_trips.Percentile(0.99);
     worker.loads = Loads::kInIdleWindows;

@@ -6,14 +6,14 @@
 // in ns.
 //   device                               -> ok <multiprocessors> <name>, <id>.
 //   calibrate                            -> ok <iterations of kernel step per us>.
-//   calibrate_waves                      -> the same for a wave of blocks that fills the device.
+//   calibrate_waves                      -> ok <iterations per us of blocks that fill the device>.
 //   submit <ms>                          -> a launch, the caller's side: means of bursts of 64.
 //   round_trip <iterations> <ms>         -> launch and wait.
 //   rate <iterations> <ms>               -> per launch, back to back: means of batches.
-//   rate_waves <waves> <iterations> <ms> -> the same for kernels with this many waves of blocks.
+//   rate_waves <waves> <iterations> <ms> -> like rate, for kernels with this many waves of blocks.
 //   copy to_device|to_host pinned|pageable sync|async <bytes> <ms>.
 //   connect                              -> a session with a module and its first launch.
-//   restart <pid>                        -> the same after SIGKILL to that worker.
+//   restart <pid>                        -> like connect, after SIGKILL to that worker.
 //   keep_occupied <waves> <iterations>   -> answers first, then keeps the device full with kernels
 //                                           of this many waves until the input ends.
 // Numbers are samples by default. Results are compared before "ok" is answered.
@@ -53,7 +53,7 @@ constexpr unsigned kBurst = 64;
 constexpr std::size_t kPinnedPiece = std::size_t{64} << 20;
 // Larger copies are not compared completely, because that would take longer than the copy.
 constexpr std::size_t kComparedWholeMax = std::size_t{16} << 20;
-constexpr std::size_t kCheckedStep = 4093;  // In words. A prime, so that all offsets occur.
+constexpr std::size_t kCheckedStep = 4093;  // Words; a prime, so that all offsets occur.
 
 template <typename T>
 T Must(Result<T> result) {
@@ -249,14 +249,14 @@ class Copies {
     ++round_;
     Mark(Host(wanted), Piece(wanted), round_);
     if (wanted.is_to_device) return;
-    // Sends the data that is to come back to the device, then clears it on the host.
+    // Copies to the device what the measured copies bring back, then clears it on the host.
     CopyCase there = wanted;
     there.is_to_device = true;
     Copy(there, 1);
     Mark(Host(wanted), Piece(wanted), 0);
   }
 
-  // Marks all words, or some of each 16 KiB, enough to notice a missing piece.
+  // Marks all words, or one of every kCheckedStep words, which suffices to notice a missing piece.
   static void Mark(std::byte* bytes, std::size_t count, std::uint32_t round) {
     for (std::size_t at = 0; at < count / 4; at += Stride(count)) {
       const std::uint32_t word = round == 0 ? 0 : Word(at, round);

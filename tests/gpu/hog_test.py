@@ -30,7 +30,7 @@ class Programs(unittest.TestCase):
         (self.directory / "nvml.json").write_text('{"gpus": [{"board": "H200"}]}', encoding="utf-8")
         return dict(os.environ, LD_LIBRARY_PATH=f"{FAKE_CUDA}:{FAKE_NVML}", FAKE_CUDA=GPU + script,
                     FAKE_NVML=str(self.directory / "nvml.json"), GPUSHARED_SOCKET=str(self.directory / "gpushared.sock"),
-                    # As in run_test.py, because of gcc 12's leak checker and the threads of libraries.
+                    # gcc 12's leak checker crashes on threads of libraries that were loaded at run time (run_test.py).
                     ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0", **variables)
 
     def run_program(self, program, *arguments, **given):
@@ -103,7 +103,7 @@ class Hog(Programs):
             self.assertGreaterEqual(outcome["late_s"], 0)
             self.assertGreaterEqual(time.time(), at + 0.2)
 
-    def test_round_trips_are_in_order_and_pause_between(self):
+    def test_round_trips_have_pauses_and_ordered_percentiles(self):
         for load, pause_ms in (("null", 1), ("kernel_1ms", 3)):
             log = self.directory / load
             trips = self.outcome("gpu_hog_native", "--load", load, "--seconds", "0.3", *SIZES, script=f"log {log}")

@@ -64,7 +64,7 @@ stop_mps() {
   local pid=""
   [[ -r $scratch/mps/nvidia-cuda-mps-control.pid ]] && pid=$(<"$scratch/mps/nvidia-cuda-mps-control.pid")
   find_mps
-  # Its server is killed if one of our clients hangs.
+  # With -t 5 the daemon kills its server after 5 s if one of our clients hangs.
   echo "quit -t 5" | timeout 10 env "CUDA_MPS_PIPE_DIRECTORY=$scratch/mps" nvidia-cuda-mps-control ||
     { [[ -n $pid ]] && kill "$pid"; }
   rm -rf "$scratch/mps"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// gpushared/client.h implemented with the driver's own calls on GPU 0, without a server, which
-// gives the native cost of the same program. It is linked in place of the client library. It
-// implements the part of the interface that the samples, gpu_ops and gpu_hog use. It adds no check
-// that the driver makes itself, and a session is for one thread. Scheduling class, weight and
+// gpushared/client.h implemented with the driver's own calls on GPU 0, without a server, to measure
+// the native cost of the same program. It is linked in place of the client library. It implements
+// the part of the interface that the samples, gpu_ops and gpu_hog use. It adds no check that the
+// driver makes itself, and a session is for one thread. Scheduling class, weight and
 // socket are ignored. Streams have the priority in NATIVE_PRIORITY, a whole number in CUDA's
 // numbering, or 0. Device memory comes from blocks of at least 64 MiB, as in many programs.
 

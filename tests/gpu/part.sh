@@ -23,7 +23,7 @@ try_server() {  # policy [options]
     "${compiler[@]}" "${@:2}" 2>>"$logs/$part.gpushared.log" &
   server=$!
   await_server && { choose_device; return; }
-  # The first of its last complaints, because the others are consequences.
+  # The first of the server's last error messages, because the later ones are consequences.
   why="the server did not start: ${why:-$(grep -E ' (critical|error) ' "$logs/$part.gpushared.log" | tail -n 3 | head -n 1)}"
   [[ $why == *": " ]] && why+=$(tail -n 1 "$logs/$part.gpushared.log")
   stop_server
@@ -51,7 +51,7 @@ await_server() {
   why="it was not ready within 20 s"
   return 1
 }
-# Kills it if it hangs, for example with a GPU that no longer answers.
+# Stops the server. Kills it if it hangs, for example because the GPU no longer answers.
 stop_server() {
   [[ -n $server ]] || return 0
   local workers try
@@ -73,8 +73,8 @@ stop_server() {
 device_field() { "$bin/gpusharedctl" --json devices 2>/dev/null | sed -n "s/^ *\"$1\": \"\{0,1\}\([^\",]*\)\"\{0,1\},\{0,1\}$/\1/p" | head -n 1; }
 worker_pid() { device_field worker_pid; }
 
-# Chooses the GPU or MIG instance to measure, by the name that the driver knows as well: the first
-# one of the run's first server. Programs without a server see no other from then on.
+# Chooses the GPU or MIG instance to measure: the first device of the run's first server. Its UUID
+# names it to the driver, too, so that programs without a server use no other device from then on.
 choose_device() {
   [[ ! -e $scratch/device ]] || return 0
   if [[ $(device_field kind) != cuda ]]; then
@@ -111,7 +111,7 @@ drop_in_directory() {
   local prefix
   prefix=$(dirname "$(dirname "$(readlink -f "$bin/gpushared")")")
   [[ -e $prefix/lib/gpushared/drop_in/libcuda.so.1 ]] && { echo "$prefix/lib/gpushared/drop_in"; return; }
-  echo "$prefix/lib/drop_in"  # Of a build that is not installed.
+  echo "$prefix/lib/drop_in"  # Its place in a build that is not installed.
 }
 
 # ---- samples
@@ -122,8 +122,8 @@ find_text() {
   fail "no text to learn: $root/LICENSE does not exist"
 }
 
-# Loads the samples' sizes that `model` determined, so that later parts agree, or sizes that any GPU
-# can handle.
+# Loads the samples' sizes that the part model determined, so that all later parts use the same
+# sizes. If that part has not run, loads sizes that any GPU can handle.
 load_sizes() {
   if [[ ! -s $scratch/sizes ]]; then
     local text hidden train_batch serve_batch service_ms requests rate
@@ -206,16 +206,16 @@ with_contender() {  # contender action [arguments]
 }
 readonly contenders=(priority deadline "time slicing" "one process, stream priorities" "MPS, client priority"
   "MPS, stream priorities" "MPS, low has 50 % of the threads")
-# A client that does not find its daemon silently runs without one. This also makes the daemon start
-# its server.
+# Checks that a first client finds our daemon, because a client without a daemon silently runs
+# without MPS. The check also makes the daemon start its server.
 is_under_mps() {  # contender
   local first
   first=$(env "${client_environment[@]}" timeout --foreground 20 "$bin/gpu_ops_native" <<<device)
   row "$1: a first program is under MPS" "$([[ $first == *"under MPS"* ]] && echo 1 || echo 0)" - rule "== 1" "$first"
   [[ $first == *"under MPS"* ]]
 }
-# Adds a row on whose clients native programs were, because without our daemon another one may have
-# taken them.
+# Adds a row on how many native programs were clients of MPS, because without our daemon they may
+# have found another one.
 mps_row() {  # contender json...
   local file under=0 wanted=0
   for file in "${@:2}"; do grep -q '"device": "[^"]*under MPS"' "$file" && under=$((under + 1)); done
@@ -225,10 +225,11 @@ mps_row() {  # contender json...
 }
 
 source "$here/parts/$part.sh"
-at_end=:  # What a part has to say however it ends.
+at_end=:  # A function that adds the rows which a part has however it ends.
 trap '"$at_end"; stop_mps; stop_server' EXIT
-# Only once, because timeout signals this process and then its group, which would cut off the last
-# messages. Ignored from then on, including by the programs that print them.
+# Handles only the first signal, because timeout signals this process and then its group, and the
+# second signal would cut off the last messages. It is ignored, also by the programs that print
+# these messages.
 trap 'trap "" TERM INT; exit 124' TERM INT
 use_device
 "part_$part"

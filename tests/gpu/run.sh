@@ -22,9 +22,9 @@
 set -uo pipefail
 
 readonly total_s=560
-# In the order of their value: correctness before speed, because a figure from wrong code is
-# meaningless. Each with its usual duration and its limit, in s; no part gets time that later ones
-# need.
+# The parts in the order of their value: correctness before speed, because a figure from wrong code
+# is meaningless. Each has its usual duration and its limit, in s. No part gets time that later
+# parts need.
 readonly parts=(smoke:15:50 native:1:12 environment:3:11 facts:38:60 conformance:16:110 stops:3:20 hostile:3:30
   model:8:35 pair:160:180 hog:96:110 drop_in:50:75 gate:30:50 gate_pair:120:150 torch:20:45 solo:44:60
   bench:34:70 costs:13:35 churn:14:30 limits:4:20)
@@ -37,7 +37,7 @@ readonly publish_every_s=10
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
 
-usage() { sed -n '3,25s/^# \{0,1\}//p' "$here/run.sh" >&2; exit 2; }
+usage() { sed -n '3,21s/^# \{0,1\}//p' "$here/run.sh" >&2; exit 2; }
 give_up() { echo "run.sh: $*" >&2; exit 2; }
 
 main() {
@@ -76,7 +76,7 @@ main() {
   publish
   mkfifo "$scratch/ended" && exec {ended}<>"$scratch/ended" || exit 2
   hold_gpus
-  # No home directory is written to, and each program finds what another had the driver compile.
+  # Keeps the driver's compiled kernels out of the home directory, and shares them between programs.
   export CUDA_CACHE_PATH=$scratch/jit
   ptxas=$(find_ptxas)
   [[ -n $python ]] || python=$(find_python)
@@ -101,7 +101,7 @@ find_programs() {
     give_up "$bin/gpushared does not run on this machine: ${says:-it prints nothing}"
 }
 
-# Where containers have the driver, which the loader does not know.
+# Directories in which containers have the driver, and which the loader does not search.
 readonly driver_directories=(/usr/local/nvidia/lib64 /usr/local/nvidia/lib /usr/lib/wsl/lib)
 has_driver() {
   local directory
@@ -124,7 +124,8 @@ loader_has_driver() {
 }
 
 holders=()
-# Without persistence mode a GPU that no process has open goes down, and takes seconds to come back.
+# Without persistence mode the driver deinitialises a GPU that no process has open. Initialising the
+# GPU again takes seconds.
 hold_gpus() {
   local node
   for node in /dev/nvidia[0-9]*; do
@@ -148,7 +149,7 @@ clean_up() {
 # toolkit may have it with PyTorch.
 find_ptxas() {
   local packages
-  [[ -x $bin/ptxas ]] && { echo "$bin/ptxas"; return; }  # Whoever copies the directory may add one.
+  [[ -x $bin/ptxas ]] && { echo "$bin/ptxas"; return; }  # A user may have added one to the programs.
   packages=$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))' 2>/dev/null)
   find_tool ptxas "${packages:-/usr/lib/python3/dist-packages}" /usr/lib/python3/dist-packages \
     /opt/torch/.venv/lib/python3*/site-packages /usr/local/lib/python3*/dist-packages \
@@ -187,7 +188,7 @@ sum_least() {  # parts ...
 part_limit() {  # part seconds_left seconds_of_those_after_it
   local least limit=${1##*:} spare=$(($2 - $3))
   least=$(sum_least "$1")
-  # A fake GPU is a processor that others may be busy with.
+  # Other programs may keep busy the CPU that executes the fake GPU's kernels.
   [[ $short -eq 1 ]] && limit=$((3 * limit))
   [[ $spare -lt $least ]] && spare=$least
   [[ $limit -gt $spare ]] && limit=$spare
@@ -204,7 +205,7 @@ run_part() {  # name seconds
   fi
   echo "== $part (at most $limit s)" >&2
   gpu_row
-  # Marked, so that what a part leaves behind can be found.
+  # The variable marks all processes of the part, so that those that remain can be found.
   { GPUSHARED_GPU_RUN=$scratch timeout --kill-after=5 "$limit" bash "$here/part.sh" "$part" "$limit" \
       >>"$logs/$part.log" 2>&1 {ended}>&-
     echo $? >&"$ended"; } </dev/null >/dev/null 2>&1 &
@@ -220,7 +221,8 @@ run_part() {  # name seconds
   publish
 }
 
-# First, so that a reader can judge what follows: a hot or throttled GPU explains an outlier.
+# Written before each part, so that a reader can judge its rows: a hot or throttled GPU explains an
+# outlier.
 gpu_row() {
   local line="" why="there is no nvidia-smi" fields=name,driver_version,clocks.sm,clocks.mem,temperature.gpu,power.draw
   local number=0

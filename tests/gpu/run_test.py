@@ -53,7 +53,7 @@ def row(value, kind="rule", must=">= 1", part="facts", what="a figure", note="")
 
 
 class Report(unittest.TestCase):
-    """Tests the judge alone."""
+    """Tests report.awk alone."""
 
     def judge(self, rows, short=0):
         with tempfile.TemporaryDirectory() as directory:
@@ -181,7 +181,7 @@ class Run(unittest.TestCase):
         return self.running[-1]
 
     def log(self, name):
-        """Returns a log of a run in progress, in the directory that it removes at its end."""
+        """Returns a log of a run in progress, in the directory that the run removes at its end."""
         found = list(self.directory.glob(f"tmp.*/logs/{name}"))
         return found[0] if found else None
 
@@ -325,18 +325,18 @@ class Run(unittest.TestCase):
             if contender != "one process, stream priorities":
                 self.assertEqual(self.value(result, "pair", f"{contender} 1: programs under MPS"),
                                  2 if contender.startswith("MPS") else 0, contender)
-        # Three contenders with two seeds each, and the programs in gate mode.
+        # Three contenders in each of the parts pair and hog, and once in the part gate.
         self.check_mps_calls(2 * 3 + 1)
 
     def check_mps_calls(self, times):
-        """Checks that the daemon was started this often, each time in a separate directory, and ended each time."""
+        """Checks that the daemon was started this often, always in the run's own directory, and ended each time."""
         log = (self.directory / "tools" / "mps.log").read_text(encoding="utf-8")
         calls = [line.split(" ") for line in log.splitlines()]
         self.assertEqual([call[1] for call in calls], ["-d", ""] * times, log)
         self.assertEqual(len({call[0] for call in calls}), 1)
         self.assertNotEqual(calls[0][0], str(self.directory / "mps"))
 
-    def test_what_is_not_under_mps_is_not_called_so(self):
+    def test_programs_without_mps_are_not_reported_as_its_clients(self):
         programs = self.programs_under_mps(clients_find_it=False)
         result = self.finish("deaf", self.start("deaf", "--only", "pair", programs=programs))
         self.assertEqual(result["status"], 1, result["text"])
@@ -344,7 +344,7 @@ class Run(unittest.TestCase):
             self.assertEqual(self.value(result, "pair", f"{contender}: a first program is under MPS"), 0)
         self.assertEqual([r["what"] for r in result["rows"] if re.match("MPS.*seed", r["what"])], [])
         self.check_mps_calls(3)
-        # The other parts have results, even without the part that determines sizes.
+        # The other contenders have results, even without the part that determines sizes.
         self.assertEqual(self.value(result, "pair", "sizes"), "not measured")
         self.assertGreater(self.value(result, "pair", "time slicing, seed 1 | p99 / alone"), 0)
 
@@ -357,8 +357,7 @@ class Run(unittest.TestCase):
         test = next(int(pid.name) for pid in pathlib.Path("/proc").iterdir() if pid.name.isdigit() and
                     (pid / "cmdline").exists() and self.is_rules_of(pid, log))
         group = os.getpgid(test)
-        # Repeatedly, because timeout forwards the signals that it gets, whenever it is scheduled, even during the last
-        # messages.
+        # Sends the signal repeatedly, because timeout may forward a signal at any time, even during the last messages.
         while process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(group, signal.SIGTERM)
@@ -397,7 +396,7 @@ class Run(unittest.TestCase):
         self.assertIn("Failure", self.note(result, "conformance", "rules failed"))
 
     def test_wrong_copies_are_found_by_the_parts_that_copy(self):
-        """A session's pieces and the first words of programs are shorter and still work."""
+        """Copies of less than 4 KiB arrive correctly, so sessions and other small copies still work."""
         parts = ("environment", "facts", "model", "bench", "hostile", "limits")
         result = self.finish("wrong", self.start("wrong", "--modelled", *self.only(parts),
                                                  script="costs on; copies wrong 4K"))
@@ -426,7 +425,7 @@ class Run(unittest.TestCase):
         self.assertEqual(self.value(result, "bench", "completions by writes: measured"), 0)
         self.assertGreater(self.value(result, "bench", "modelled: null launch: submit, of the caller's time"), 0)
 
-    def test_workers_that_are_lost_are_not_called_changed_memory(self):
+    def test_lost_workers_are_not_reported_as_changed_memory(self):
         result = self.finish("lossy", self.start("lossy", "--only", "hostile", script="fault 40 700"))
         self.assertEqual(result["status"], 1, result["text"])
         self.assertGreater(self.value(result, "hostile", "of these, took the neighbour's session along"), 0)
@@ -448,7 +447,7 @@ class Run(unittest.TestCase):
         self.assertEqual(self.ended(result, "environment"), 1, result)
 
     def finish_killed(self, name, process):
-        """Checks a run that was told to end: all its processes have exited, and its results so far are complete."""
+        """Checks a run that received SIGTERM: all its processes have exited, and its results so far are complete."""
         process.communicate()
         self.assertEqual(process.returncode, 143)
         self.assertEqual(list(self.directory.glob("tmp.*")), [])
@@ -467,7 +466,7 @@ class Run(unittest.TestCase):
         except OSError:
             return False
 
-    def test_the_whole_has_time_for_each_part(self):
+    def test_the_total_time_suffices_for_each_part(self):
         text = (HERE / "run.sh").read_text(encoding="utf-8")
         total = int(re.search(r"^readonly total_s=(\d+)$", text, re.MULTILINE).group(1))
         parts = re.search(r"^readonly parts=\(([^)]*)\)", text, re.MULTILINE).group(1).split()
@@ -476,22 +475,22 @@ class Run(unittest.TestCase):
         self.assertLess(set(NAMED), set(times))
         for part, (least, limit) in times.items():
             self.assertLess(least, limit, part)
-        # A command on a lent machine may take 600 s, and the first parts meet a GPU in a power-saving state.
+        # A command on a lent machine may take 600 s, and the first parts run on a GPU in a power-saving state.
         self.assertLessEqual(total, 560)
         slack = total - sum(times[part][0] for part in PARTS)
         self.assertGreaterEqual(slack, times["environment"][1] - times["environment"][0])
 
-    def test_a_part_that_must_be_named_runs_only_then(self):
+    def test_runs_gate_pair_only_if_it_is_named(self):
         programs = self.programs_under_mps()
         result = self.finish("named", self.start("named", "--only", "gate_pair", "--python", sys.executable, programs=programs))
         self.assertEqual({r["part"] for r in result["rows"]}, set(NAMED))
         self.assertEqual(self.ended(result, "gate_pair"), 1, result["text"])
-        # The fake driver lacks calls that the gate needs, so that its programs run without the server.
+        # The fake driver lacks calls that the gate needs, so gated programs run without the server.
         self.assertEqual([r["what"] for r in result["rows"] if r["verdict"] == "FAILED"],
                          [f"a connected {client_class} client: the server counts the launches" for client_class in ("high", "low")])
         self.assertEqual([r["verdict"] for r in result["rows"] if r["what"].endswith("ns per launch: measured")], ["ok", "ok"])
 
-    def test_an_instance_of_a_gpu_is_found_and_seen_by_all(self):
+    def test_all_programs_use_a_mig_instance(self):
         (self.directory / "nvml.json").write_text(
             '{"gpus": [{"board": "H200", "mig": true, "instances": [{"profile": "1g.18gb", "start": 0}]}]}',
             encoding="utf-8")
@@ -530,7 +529,7 @@ class Run(unittest.TestCase):
         self.assertGreaterEqual(checked, 20)
 
     def test_a_part_that_fails_or_hangs_does_not_stop_the_others(self):
-        # In parallel: the one that hangs is left alone until its limit.
+        # Starts both runs at once, because the one that hangs lasts until its limit.
         hangs = self.start("hangs", "--only", "facts", "--only", "torch", script="hold")
         fails = self.start("fails", "--only", "facts", "--only", "environment", "--only", "bench",
                            script="fail cuMemHostRegister_v2 * 2; fail cuMemHostRegister * 2; attribute 122 0")
@@ -564,7 +563,7 @@ class Run(unittest.TestCase):
         self.assertIsNone(self.ended(result, "facts"))
         self.assertIn("no GPU is served, the remaining parts are left out", result["text"])
 
-    def test_a_worker_that_fails_ends_the_wait_for_it_with_its_reason(self):
+    def test_a_failed_worker_ends_the_wait_and_is_reported_with_the_reason(self):
         """A server with nothing to serve exits; one whose worker died reports the reason for its restart."""
         programs = self.programs_under_mps()
         (programs / "gpusharedctl").unlink()
@@ -581,7 +580,7 @@ class Run(unittest.TestCase):
             self.assertIn(reason, why)
             self.assertLess(result["seconds"], 20)  # A run that misses the reason waits for 20 s.
 
-    def test_what_a_killed_part_leaves_behind_is_ended(self):
+    def test_ends_processes_that_a_killed_part_has_left(self):
         """Workers have separate process groups, which the limit of their part does not reach."""
         programs = self.programs_under_mps()
         # Like a program that hangs and ignores all signals except KILL; its server is killed with its part.
@@ -634,7 +633,7 @@ class Run(unittest.TestCase):
                 if f"GPUSHARED_GPU_RUN={scratch}\0".encode() in environment.read_bytes():
                     os.kill(int(environment.parent.name), signal.SIGKILL)
 
-    def test_a_share_of_no_time_is_none_with_a_reason(self):
+    def test_without_time_left_by_serve_the_share_is_none_with_a_reason(self):
         """On a machine that is too slow for its requests, `serve` leaves no time of which a part could be used."""
         programs = self.programs_under_mps()
         self.program(programs / "serve", f"""#!/bin/bash

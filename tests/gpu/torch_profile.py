@@ -25,7 +25,7 @@ BLOCKS_PER_SM_MAX = 32
 SHARED_RESERVED = 1024
 REGISTER_STEP = 256
 PARTITIONS = 4
-# cuBLAS puts the size of a cluster last: nvjet_tst_192x192_64x4_1x2_h_bz_coopB_TNT.
+# In cuBLAS names the size of a cluster is the third pair: nvjet_tst_192x192_64x4_1x2_h_bz_coopB_TNT.
 CLUSTER_IN_NAME = re.compile(r"^nvjet_\w*?\d+x\d+_\d+x\d+_(\d+)x(\d+)_")
 WARM_UP, TIMED, PROFILED = 3, 5, 2
 
@@ -119,7 +119,7 @@ def make_step(torch, layers, width, tokens, batch, words, device, **options):
 
 
 def profile(torch, step, directory):
-    """Returns the seconds of a step, and the trace of some."""
+    """Returns the seconds of a step, and the trace of PROFILED steps."""
     for _ in range(WARM_UP):
         step()
     torch.cuda.synchronize()

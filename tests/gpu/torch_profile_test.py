@@ -53,8 +53,8 @@ class Shares(unittest.TestCase):
 
     def test_computes_waves_from_the_occupancy_limit(self):
         for limited_by, wave in ((dict(), 2 * 32),                        # Limited by blocks per multiprocessor.
-                                 (dict(block=1024), 2 * 2),               # By threads.
-                                 (dict(block=1000), 2 * 2),               # In whole warps.
+                                 (dict(block=1024), 2 * 2),               # Limited by threads.
+                                 (dict(block=1000), 2 * 2),               # Limited by threads of whole warps.
                                  (dict(block=256, registers=128), 2 * 2),
                                  (dict(block=128, registers=255), 2 * 2),
                                  (dict(shared=116_000), 2 * 1),

@@ -176,7 +176,8 @@ void ExpectExactLength(const Bytes& good) {
   EXPECT_FALSE(Decode<T>(longer).ok());
 }
 
-// A different version is reported in a separate message.
+// `older` and `newer` are the rejections of other versions. Hello itself reports these with a
+// separate message; the defaults are for a Hello inside another message.
 std::vector<FieldCase> HelloCases(const std::string& older = "version is 10, allowed: 11",
                                   const std::string& newer = "version is 12, allowed: 11") {
   return {
@@ -209,7 +210,7 @@ TEST(Handshake, EveryFieldOfHelloIsBounded) {
   ExpectExactLength<Hello>(Encode(GoodHello()));
 }
 
-TEST(Handshake, HelloComesBack) {
+TEST(Handshake, HelloRoundTrips) {
   const Result<Hello> hello = Decode<Hello>(Encode(GoodHello()));
   ASSERT_TRUE(hello.ok());
   EXPECT_EQ(hello->client_class, SchedulingClass::kHigh);
@@ -300,7 +301,7 @@ TEST(Handshake, EveryFieldOfWelcomeIsBounded) {
   ExpectExactLength<Welcome>(good);
 }
 
-TEST(Handshake, WelcomeComesBack) {
+TEST(Handshake, WelcomeRoundTrips) {
   const Result<Welcome> welcome = Decode<Welcome>(Encode(GoodWelcome()));
   ASSERT_TRUE(welcome.ok()) << welcome.status().ToString();
   EXPECT_EQ(welcome->generation, 2u);
@@ -328,7 +329,7 @@ TEST(DeviceListMessage, EveryFieldIsBounded) {
                                  {"devices", 1, "bytes too many"}});
 }
 
-TEST(DeviceListMessage, DevicesComeBack) {
+TEST(DeviceListMessage, DevicesRoundTrip) {
   DeviceDescription other = GoodDevice();
   other.id = "cpu:1";
   const Result<DeviceList> list = Decode<DeviceList>(Encode(DeviceList{{GoodDevice(), other}}));
@@ -553,7 +554,7 @@ TEST(ServerMessages, KernelsRequireNoExtentOfZero) {
   }
 }
 
-TEST(ServerMessages, ModuleListComesBack) {
+TEST(ServerMessages, ModuleLoadedRoundTrips) {
   const Result<Bytes> payload = Encode(GoodModule());
   ASSERT_TRUE(payload.ok());
   const Result<ModuleLoaded> loaded = Decode<ModuleLoaded>(*payload);
@@ -730,7 +731,7 @@ TEST(ChannelMessages, EveryFieldIsBounded) {
 }
 
 TEST(ChannelMessages, EveryFieldOfARegistryIsBounded) {
-  // The worker decides about the version.
+  // The decoder accepts any version, because the worker checks it.
   ExpectCases<TakeOver>(Encode(TakeOver{}), {AnyValue("version")});
   ExpectCases<Registry>(Encode(Registry{.generation = 2, .made_by = 3, .last_session = 4}),
                         {{"version", 7, "version is 7, allowed: 6"},
@@ -776,7 +777,7 @@ TEST(ChannelMessages, EveryFieldOfARegistryIsBounded) {
                       {"is_operator", 2, "is_operator is 2, allowed: 0 to 1"}});
 }
 
-TEST(ChannelMessages, ARegistryComesBack) {
+TEST(ChannelMessages, ARegistryRoundTrips) {
   const Result<RegistrySession> row = Decode<RegistrySession>(Encode(GoodRow()));
   ASSERT_TRUE(row.ok()) << row.status().ToString();
   EXPECT_EQ(row->peer.uid, 1000U);
@@ -796,7 +797,7 @@ TEST(ChannelMessages, ARegistryComesBack) {
   EXPECT_EQ(end->status.message(), "gone");
 }
 
-TEST(ChannelMessages, AttachComesBack) {
+TEST(ChannelMessages, AttachRoundTrips) {
   const Result<Attach> attach = Decode<Attach>(Encode(GoodAttach()));
   ASSERT_TRUE(attach.ok()) << attach.status().ToString();
   EXPECT_EQ(attach->peer.pid, 1234);
@@ -810,7 +811,7 @@ TEST(ChannelMessages, AttachComesBack) {
   EXPECT_EQ(attach->hello.name, "serve");
 }
 
-TEST(ChannelMessages, EmptyOnesAreEmpty) {
+TEST(ChannelMessages, MessagesWithoutFieldsHaveNoPayload) {
   EXPECT_TRUE(Decode<Drain>(Encode(Drain{})).ok());
   EXPECT_TRUE(Decode<Done>(Encode(Done{})).ok());
   EXPECT_TRUE(Decode<Resume>(Encode(Resume{})).ok());

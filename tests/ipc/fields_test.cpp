@@ -81,7 +81,7 @@ std::string Rejection(const Library& library) {
   return Decode<Library>(Encode(library)).status().message();
 }
 
-TEST(Fields, WhatIsWrittenComesBack) {
+TEST(Fields, WrittenValuesRoundTrip) {
   const Bytes bytes = Encode(Good());
   EXPECT_EQ(bytes.size(), GetLayout<Library>().bytes + 4 + (4 + 3 + 4) + (4 + 4));
   const Result<Library> library = Decode<Library>(bytes);
@@ -124,7 +124,7 @@ TEST(Fields, NamesFirstInvalidFieldWithItsPlace) {
   EXPECT_EQ(Rejection(library), "Library rejected: kind is 3, allowed: 1 to 2");
 }
 
-TEST(Fields, NoPrefixAndNoLongerPayloadIsRead) {
+TEST(Fields, RejectsPrefixesAndLongerPayloads) {
   Bytes bytes = Encode(Good());
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     EXPECT_FALSE(Decode<Library>(std::span(bytes).first(i)).ok()) << i;

@@ -103,7 +103,8 @@ TEST_F(ListeningSocketTest, DoesNotRemoveOtherFiles) {
   EXPECT_EQ(text, "precious");
 }
 
-// Otherwise a user who may write to the directory could make us create or lock any of our files.
+// If the lock file could be a link, a user who may write to the directory could make the server
+// create or lock any file that the server may write.
 TEST_F(ListeningSocketTest, LockFileIsNotALink) {
   const std::string elsewhere = path_ + ".elsewhere";
   ASSERT_EQ(::symlink(elsewhere.c_str(), (path_ + ".lock").c_str()), 0);

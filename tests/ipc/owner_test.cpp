@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(Owner, TakesWhatTheRuleOfAnEndpointStates) {
+TEST(Owner, ParsesOwnerInRuleOfEndpoint) {
   const Result<Owner> owner = Owner::Parse("hpc_job:7,hpc_step:batch");
   ASSERT_TRUE(owner.ok()) << owner.status().ToString();
   EXPECT_EQ(owner->Get("hpc_job"), "7");
@@ -30,7 +30,7 @@ TEST(Owner, RejectsOtherNamesAndValuesOfARule) {
                                  "hpc_job:",
                                  "hpc_job:7,hpc_job:8",
                                  "uid:0",          // Known from the kernel only.
-                                 "program:serve",  // Likewise.
+                                 "program:serve",  // Known from the kernel only.
                                  "pod:" + std::string(254, 'p'),
                                  "pod:a\nb",
                                  "pod:\xff",

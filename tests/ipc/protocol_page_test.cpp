@@ -15,7 +15,7 @@ namespace {
 
 using ::gpushared::testing::GetFields;
 
-// "`first` 0+8, `second` 8+16: 1 to 4": offset, bytes and limits of each field.
+// Returns offset, bytes and limits of each field, such as "`first` 0+8, `second` 8+16: 1 to 4".
 template <typename T>
 std::string FieldsText() {
   std::string text;

@@ -53,8 +53,8 @@ TEST(RegistrySocket, IgnoresFileOfDeadWorkerAndRemovesItsOwn) {
   EXPECT_EQ(FindWorker(directory.path(), ::getpid()).status().code(), StatusCode::kNotFound);
 }
 
-// A process that can create a file there belongs to our user, but may name another process than
-// itself.
+// A process that can create a file in the directory belongs to the server's user, but may name
+// another process than itself.
 TEST(RegistrySocket, ListenerMustBeTheNamedProcess) {
   const ScratchDirectory directory;
   Result<RegistrySocket> socket = RegistrySocket::Open(directory.path());
@@ -86,7 +86,7 @@ TEST(RegistrySocket, RejectsBrokerOfOtherUser) {
 }
 
 // A broker that dies has often left data unread. The kernel then reports an error first, although
-// the clients that the broker handed over are still readable after it.
+// the messages with clients that the broker handed over can still be read after the error.
 TEST(Channel, ReceivesLastMessagesOfPeerThatDidNotReadOurs) {
   auto pair = MakeChannelPair();
   ASSERT_TRUE(pair.ok());

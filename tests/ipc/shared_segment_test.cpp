@@ -55,7 +55,7 @@ TEST(SharedSegment, BytesArriveAtTheOtherEnd) {
   EXPECT_EQ(theirs->bytes()[100], std::byte{42});
 }
 
-TEST(SharedSegment, MemoryIsTakenByParts) {
+TEST(SharedSegment, ReservesMemoryInParts) {
   const Result<SharedSegment> segment =
       SharedSegment::Create({.name = "test", .bytes = kBytes, .reserve = false});
   ASSERT_TRUE(segment.ok()) << segment.status().ToString();
@@ -83,8 +83,8 @@ TEST(SharedSegment, NoFurtherSealsCanBeAdded) {
   EXPECT_EQ(errno, EPERM);
 }
 
-// A client gets a descriptor of the worker's own file, so it must not be able to write to it in any
-// way.
+// A client gets a descriptor of the worker's own file, so the client must not be able to write to
+// the file in any way.
 TEST(SharedSegment, PeerCannotWriteWhatIsReadOnlyForPeers) {
   const SharedSegment ours = Make(Access::kReadWrite, true);
   EXPECT_EQ(::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, ours.fd(), 0), MAP_FAILED);
@@ -100,7 +100,7 @@ TEST(SharedSegment, PeerCannotWriteWhatIsReadOnlyForPeers) {
   void* readable = ::mmap(nullptr, kBytes, PROT_READ, MAP_SHARED, ours.fd(), 0);
   ASSERT_NE(readable, MAP_FAILED);
   EXPECT_EQ(::mprotect(readable, kBytes, PROT_READ | PROT_WRITE), -1);
-  ours.bytes()[0] = std::byte{7};  // Ours was mapped before the seal.
+  ours.bytes()[0] = std::byte{7};  // This mapping was made before the seal.
   EXPECT_EQ(*static_cast<std::byte*>(readable), std::byte{7});
   ::munmap(readable, kBytes);
   EXPECT_FALSE(SharedSegment::Map(UniqueFd(::dup(ours.fd())),
@@ -110,7 +110,7 @@ TEST(SharedSegment, PeerCannotWriteWhatIsReadOnlyForPeers) {
 
 TEST(SharedSegment, ReadOnlyMappingFaultsOnWrite) {
   const SharedSegment segment = Make(Access::kReadOnly);
-  // Independent of this process's page protections, because the kernel reports an error instead of
+  // The kernel writes to the mapping, so that a write that is not permitted is an error instead of
   // a crash.
   const std::vector<std::byte> source(1);
   const int zero = ::open("/dev/zero", O_RDONLY | O_CLOEXEC);
@@ -198,7 +198,8 @@ TEST(SharedSegment, ImmutableIsRejectedWithoutTheWriteSeal) {
   EXPECT_TRUE(MapStatus(PeerMemory(kBytes, kSeals | F_SEAL_WRITE), immutable).ok());
 }
 
-// Pipes, sockets and files of other file systems cannot be sealed, so they can shrink or hang.
+// Pipes, sockets and files of other file systems cannot be sealed, so they can shrink, and access
+// to them can block.
 TEST(SharedSegment, DescriptorsThatAreNotMemoryAreRejected) {
   int ends[2];
   ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);

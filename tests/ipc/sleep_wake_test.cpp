@@ -129,8 +129,8 @@ TEST_F(SleepWake, LosesNoWakeUpBetweenTwoProcesses) {
     ASSERT_EQ(writer.TryWrite(record), WriteResult::kWritten);
     bell.Ring();
     delay();
-    // Mostly request and answer; now and then a burst, so that the worker also finds work without
-    // being woken.
+    // Most records are awaited one by one. Some are sent in a burst, so that the worker also finds
+    // work without being woken.
     if (number % 64 < 8 && number != kRecords) continue;
     const auto done = [&] { return in.timeline[0].load(std::memory_order_acquire) >= number; };
     lost = waiter.Wait(done, std::chrono::nanoseconds(0), std::chrono::milliseconds(kSliceMs)) !=
@@ -167,7 +167,7 @@ TEST_F(SleepWake, RingsOncePerSleep) {
     ASSERT_TRUE(sleep.Announce([] { return false; }));
     EXPECT_TRUE(bell.Ring());
     EXPECT_FALSE(bell.Ring()) << "the worker is on its way";
-    // No other thread needs to see in between that the worker was awake.
+    // Cancel may be omitted before the next Announce.
     if (i == 0) sleep.Cancel();
   }
 }
@@ -217,8 +217,7 @@ TEST_F(SleepWake, RingWakesLimitedNumberAndReportsRest) {
       awake.fetch_add(1);
     });
   }
-  // All are asleep: no other thread changes the word, and it is woken only if the count has
-  // changed.
+  // Waits until all threads sleep. Until Ring, no thread changes `event`.
   while (waiting.load() < kThreads) std::this_thread::yield();
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   const CompletionDoorbell::Rung rung = doorbell.Ring();

@@ -189,7 +189,8 @@ TEST(SleepHandshake, ClientSeesTheTimelineOrTheWorkerSeesTheWaiter) {
         int looks = 0;
         const auto done = [&] {
           const bool seen = completion->timeline[0].load(std::memory_order_acquire) >= asked;
-          // The last check before sleeping. Remains announced until the doorbell has been rung.
+          // This is the last check before sleeping. The waiter remains announced until the doorbell
+          // has been rung.
           if (++looks == 2) {
             for (unsigned turns = 0; rung.load(std::memory_order_acquire) < asked;) {
               if (++turns % 4096 == 0) std::this_thread::yield();
@@ -197,7 +198,7 @@ TEST(SleepHandshake, ClientSeesTheTimelineOrTheWorkerSeesTheWaiter) {
           }
           return seen;
         };
-        // Without time to sleep, "slice over" means that it would have slept.
+        // With a slice of 0, kSliceOver means that the waiter would have slept.
         return waiter.Wait(done, std::chrono::nanoseconds(0), std::chrono::nanoseconds(0)) ==
                WaitOutcome::kSliceOver;
       },

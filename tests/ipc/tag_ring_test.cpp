@@ -146,7 +146,7 @@ TEST(TagRing, CreditThatMovedBackwardsIsRejected) {
   EXPECT_EQ(ring.writer.TryWrite(Numbered(17)), WriteResult::kPeerBroken);
 }
 
-TEST(TagRing, AnyScribbledCreditEitherIsPlausibleOrRejected) {
+TEST(TagRing, AnyScribbledCreditIsPlausibleOrRejected) {
   for (const std::uint64_t lie : {~std::uint64_t{0}, std::uint64_t{1} << 63, std::uint64_t{9},
                                   std::uint64_t{1} << 32, std::uint64_t{1000}}) {
     Ring<8> ring;

@@ -103,7 +103,7 @@ TEST(CloseSocket, DoesNotWaitForEndlessDescriptorClose) {
   Pair pair = MakePair();
   LingeringSocket lingering(20s);
   ASSERT_TRUE(lingering.ready());
-  const std::vector<std::byte> bytes(10'000);  // More than one read of the socket takes.
+  const std::vector<std::byte> bytes(10'000);  // More than CloseSocket reads in one call.
   ASSERT_EQ(::write(pair.theirs.get(), bytes.data(), bytes.size()), 10'000);
   ASSERT_TRUE(SendWithDescriptor(pair.theirs.get(), std::span(bytes).first(10), lingering.Take()));
   const auto began = std::chrono::steady_clock::now();

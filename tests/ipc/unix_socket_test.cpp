@@ -30,9 +30,10 @@ using ::testing::IsSubsetOf;
 using Bytes = std::vector<std::byte>;
 using Progress = FrameReader::Progress;
 
-// "5 -> anon_inode:[eventfd]", so that an unexpected one identifies itself. Excludes the descriptor
-// used for listing, and those that are closed in the meantime, because sanitizer threads open files
-// of their own. Descriptors of earlier tests may still be closed, so the set may only shrink.
+// Returns the open descriptors with what they refer to, such as "5 -> anon_inode:[eventfd]", so
+// that a failure identifies an unexpected descriptor. Excludes the descriptor used for listing, and
+// descriptors that are closed in the meantime, because sanitizer threads open files of their own.
+// Descriptors of earlier tests may still be closed, so a later set may be smaller.
 std::set<std::string> OpenFds() {
   std::set<std::string> open;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -181,7 +182,8 @@ TEST(Descriptors, ArriveCloseOnExecWithTheirFrame) {
   EXPECT_EQ(count, 5u);
 }
 
-// Otherwise a hostile client could keep every rejected descriptor in the worker.
+// If descriptors of a rejected frame stayed open, a hostile client could exhaust the worker's
+// descriptors.
 TEST(Descriptors, OfARejectedFrameAreClosed) {
   UniqueFd event(::eventfd(0, EFD_CLOEXEC));
   const Bytes image = RawFrame(MessageType::kImageMade, 1, Encode(ImageMade{10}));
@@ -262,7 +264,8 @@ TEST(RejectedDescriptors, AreNeverReceivedAndEndTheReading) {
       const std::set<std::string> before = OpenFds();
       FrameReader reader(ClientFrameRules, Descriptors::kRejected);
       Frame frame;
-      // The kernel may deliver them with the last bytes before, so the previous frame may be lost.
+      // The kernel may deliver the descriptors together with the preceding bytes, so the previous
+      // frame may be lost.
       Result<Progress> progress = reader.Read(pair.ours.get(), frame);
       if (progress.ok()) progress = reader.Read(pair.ours.get(), frame);
       EXPECT_EQ(progress.status().message(),
@@ -321,7 +324,7 @@ TEST(BlockingFrames, PeerThatDoesNotReadTimesOutTheSender) {
   EXPECT_EQ(status.code(), StatusCode::kTimedOut);
 }
 
-TEST(BlockingFrames, ClosedPeerIsDisconnectedNotASignal) {
+TEST(BlockingFrames, ClosedPeerIsReportedWithoutSignal) {
   Pair pair = MakePair();
   pair.theirs.Reset();
   EXPECT_EQ(

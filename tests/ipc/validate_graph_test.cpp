@@ -68,7 +68,8 @@ Status JudgeRecord(const RecordCopy& copy) {
   return violation.ok() ? Status::Ok() : DescribeViolation(violation, copy);
 }
 
-// `good` with one field of its head, or of the node's record in its tail, corrupted.
+// Expects the rejections if one field of the head of `good`, or of the node's record in its tail,
+// is corrupted.
 template <typename Record>
 void ExpectRejections(const RecordCopy& good, bool in_tail, const std::vector<FieldCase>& cases) {
   ASSERT_TRUE(JudgeRecord(good).ok()) << JudgeRecord(good).ToString();

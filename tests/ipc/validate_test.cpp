@@ -190,8 +190,8 @@ void ExpectVerdicts(const Record& good, const std::vector<FieldCase>& cases,
   }
 }
 
-// As above, and fails unless the cases cover every field. Adds a case for each element of each
-// reserved field.
+// Applies every case to a valid record, and fails unless the cases cover every field. Adds a case
+// for each element of each reserved field.
 template <typename Record>
 void ExpectCases(const Record& good, std::vector<FieldCase> cases,
                  Status (*judge)(const RecordCopy&) = Judge) {
@@ -289,7 +289,7 @@ TEST(ValidateCommand, EveryFieldOfALaunchWithStagedParametersIsBounded) {
       {"staging_offset", 0xffffffff, "launch staging buffer offset is 4294967295"},
       {"reserved", 1, "launch reserved is 1"},
   };
-  // The rest equals the inline form.
+  // The other fields have the limits of a launch with inline parameters.
   for (const std::string_view same :
        {"op", "flags", "sequence", "stream", "module", "kernel", "dynamic_shared_bytes"}) {
     cases.push_back({same, ~std::uint64_t{0}, same == "sequence" ? "" : "allowed"});

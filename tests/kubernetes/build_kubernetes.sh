@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Builds Kubernetes' own programs into a cache. Usage: build_kubernetes.sh CACHE
 #
-# Debian packages only kubectl. Its source package contains everything else, with its dependencies,
-# so Debian's Go compiles it without another network. Go, containerd, runc, etcd and CNI's plugins
-# are unpacked there, too, because installing them would make them services of this machine.
-# CACHE/bin contains the programs afterwards. The first time takes 6 to 9 minutes on two cores, and
-# 3 GB.
+# Debian has a binary package of kubectl only. The source package `kubernetes` contains the other
+# programs with all dependencies, so Debian's Go compiles them without further downloads. Go,
+# containerd, runc, etcd and CNI's plugins are unpacked into the cache, too. They are not installed,
+# because some would then run as services of this machine. CACHE/bin contains the built programs.
+# The first build takes 6 to 9 minutes on two cores, and 3 GB of disk space.
 set -euo pipefail
 mkdir -p "$1"
 cache=$(realpath "$1")

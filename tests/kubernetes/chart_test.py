@@ -95,7 +95,7 @@ class Chart(unittest.TestCase):
             for manifest in yaml.safe_load_all((MANIFESTS / file).read_text(encoding="utf-8")):
                 self.assertEqual(find(documents, manifest["kind"], manifest["metadata"]["name"]), manifest)
                 count += 1
-        self.assertEqual(len(documents), count + 1)  # And the configuration.
+        self.assertEqual(len(documents), count + 1)  # The additional document is the configuration.
         config = find(documents, "ConfigMap", "gpushared")["data"]["gpushared.toml"]
         manifest = (MANIFESTS / config_file).read_text(encoding="utf-8")
         self.assertEqual(config.strip(), manifest[manifest.index("policy"):].strip())
@@ -123,7 +123,7 @@ class Chart(unittest.TestCase):
         old = helm("template", "release", CHART, "--kube-version", "1.33.2", values=DRA)
         self.assertIn("allocation: dra needs Kubernetes 1.34, this is v1.33.2", old.stderr)
 
-    def test_gpus_are_not_given_twice(self):
+    def test_server_avoids_nodes_with_nvidias_device_plugin(self):
         for name in ("gpushared-server", "gpushared-plugin"):
             terms = pod_of(render({"gpu": {"enabled": True}}), name)["affinity"]["nodeAffinity"]
             self.assertIn("nvidia.com/gpu.deploy.device-plugin", str(terms))

@@ -28,7 +28,7 @@ OWN_DIRECTORIES = ("/run", "/var/lib/kubelet", "/var/lib/cni", "/var/log/pods", 
 # Settings that a kubelet makes on its machine, and expects here.
 KERNEL_SETTINGS = {"vm/overcommit_memory": 1, "vm/panic_on_oom": 0, "kernel/panic": 10, "kernel/panic_on_oops": 1,
                    "kernel/keys/root_maxkeys": 1000000, "kernel/keys/root_maxbytes": 25000000}
-# For a node of this size. The endpoints are those of the manifests.
+# The nodes of this cluster are small. The endpoints are those of the manifests.
 SERVER_SETTINGS = 'device = ["cpu:0"]\ncpu_threads = 1\nmemory = "1GiB"\nstaging_memory = "256MiB"\n'
 
 KUBECONFIG = """

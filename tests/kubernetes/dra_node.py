@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A node for the tests of gpushared-dra: the real server on the cpu device and the real driver, with a kubelet and an
-API server that this file plays. The kubelet calls the driver as kubelets from 1.34 on do, and starts "containers" as a
-runtime does that follows the CDI file: in a mount namespace, with the mounts and variables of the file."""
+API server that this file imitates. The kubelet calls the driver as kubelets from 1.34 on do, and starts "containers" as
+a runtime does that follows the CDI file: in a mount namespace, with the mounts and variables of the file."""
 import http.server
 import json
 import os
@@ -249,7 +249,7 @@ class Node:
         return (self.directory / "log").read_text(encoding="utf-8", errors="replace")
 
     def edits(self, cdi_name):
-        """What a runtime does for a CDI device: finds its file and takes the device's edits."""
+        """Finds the file of a CDI device like a runtime, and returns the device's edits."""
         kind, _, device = cdi_name.partition("=")
         for file in self.cdi.glob("*.json"):
             spec = json.loads(file.read_text(encoding="utf-8"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests gpushared-dra with the real server, and a kubelet and an API server that dra_node.py plays.
+"""Tests gpushared-dra with the real server, and a kubelet and an API server that dra_node.py imitates.
 
 Usage: dra_test.py PROTOS BIN_DIR [unittest arguments]. Needs grpcio and protobuf, protoc, openssl, kubernetes-validate,
 and root for the containers' mount namespaces. GPUSHARED_DRA_ROUNDS (60) is the number of random steps.
@@ -124,13 +124,13 @@ class Preparation(NodeCase):
         first = self.prepare(claim)
         row = self.node.leases()
         with self.api.lock:
-            self.api.claims.clear()  # A second pod of the claim starts while the API server has lost its way.
+            self.api.claims.clear()  # A second pod of the claim starts while the API server returns no claims.
         self.assertEqual(self.prepare(claim), first)
         self.assertEqual(self.node.leases(), row)
         for _ in range(2):
             self.assertEqual(self.kubelet.unprepare(claim)[claim["uid"]].error, "")
         self.assert_nothing_is_left()
-        # Prepared for the next pod at once, under the same name.
+        # A claim of the same name can be prepared for the next pod immediately.
         self.api.allocate("shared", uid=claim["uid"])
         self.prepare(claim)
 
@@ -170,7 +170,7 @@ class Preparation(NodeCase):
             error = answers[claim["uid"]].error
             self.assertIn(f"claim 'jobs/{claim['name']}' rejected", error, given)
             self.assertIn(expected, error, given)
-        # Parameters for other drivers are none of our business.
+        # Parameters for other drivers are ignored.
         other = {"source": "FromClaim", "opaque": {"driver": "other.example", "parameters": 7}}
         self.prepare(self.api.allocate("good", configs=[other]))
 
@@ -310,7 +310,7 @@ class GateMode(NodeCase):
     OPTIONS = ("--gpu-cdi-kind", "nvidia.com/gpu")
 
     def test_containers_get_the_gate(self):
-        # The cpu device has no UUID, so here is no GPU to pass on.
+        # The cpu device has no UUID, so no GPU is passed to the container.
         answer = self.prepare(self.api.allocate("torch"))
         env = self.node.edits(answer.devices[0].cdi_device_ids[0])["env"]
         self.assertIn("GPUSHARED_MODE=gate", env)
@@ -361,7 +361,7 @@ class Restarts(NodeCase):
         self.node.start_server()
         wait_for(lambda: self.admits(claim), "the endpoint")
 
-    def test_unprepared_while_the_server_is_away(self):
+    def test_unprepared_while_the_server_is_down(self):
         claim = self.api.allocate("job")
         self.prepare(claim)
         os.killpg(self.node.server.pid, signal.SIGSTOP)
@@ -403,7 +403,7 @@ class Restarts(NodeCase):
                 return False
 
         def call(method, claim):
-            """As a kubelet: until there is an answer without an error."""
+            """Repeats the call like a kubelet, until the answer contains no error."""
             wait_for(lambda: try_once(method, claim), f"{method.__name__} of {claim['name']}")
 
         def call_for_short_pod(claim):
@@ -412,7 +412,7 @@ class Restarts(NodeCase):
             call(self.kubelet.unprepare, claim)
 
         def disturb(pool, others):
-            """Ends a process while a call is on its way; returns the calls of a new kubelet."""
+            """Ends a process while a call is in progress; returns the calls of a new kubelet."""
             victim = chance.choice(["driver", "driver", "kubelet", "server", "broker"])
             counts[victim] += 1
             time.sleep(chance.uniform(0, 0.05))

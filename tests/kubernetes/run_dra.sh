@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Tests the DRA driver with the real server, and a kubelet and an API server that the test plays, because Debian has no
-# Kubernetes with resource.k8s.io/v1. Usage: run_dra.sh CACHE BIN_DIR [TEST...]
-# Exit code 77: it cannot be tried here; the reason is on stdout.
+# Tests the DRA driver with the real server. The test imitates a kubelet and an API server, because
+# Debian has no Kubernetes with resource.k8s.io/v1. Usage: run_dra.sh CACHE BIN_DIR [TEST...]
+# Exit code 77: the test cannot run here; the reason is on stdout.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 

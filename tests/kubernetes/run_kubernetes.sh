@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Runs Kubernetes' own programs and gpushared on two nodes in namespaces. Usage: run_kubernetes.sh
 # DIRECTORY_OF_PROGRAMS CACHE RESULTS [SCENARIO...]. CACHE is the result of build_kubernetes.sh.
-# Exit code 77: it cannot be tried here; the reason is on stdout.
+# Exit code 77: the test cannot run here; the reason is on stdout.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 programs=$(realpath "$1")
@@ -30,7 +30,7 @@ clean_up() {
   rmdir "$work"
 }
 trap clean_up EXIT
-# The tmpfs exists only in the namespace, so it ends with it.
+# The tmpfs is mounted only in the namespace, and disappears with the namespace.
 timeout --kill-after=20 "${GPUSHARED_KUBERNETES_SECONDS:-540}" "${apart[@]}" \
   bash -c 'mount -t tmpfs -o mode=755 tmpfs "$1" && exec python3 -B "$2" "$3" "$4" "$1" "$5" "${@:6}"' \
   bash "$work" "$here/scenarios.py" "$programs" "$cache" "$results" "${@:4}"

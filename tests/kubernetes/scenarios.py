@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The view of gpushared by pods of a Kubernetes cluster. Usage: scenarios.py PROGRAMS CACHE WORK RESULTS
+"""Tests gpushared from the pods of a Kubernetes cluster. Usage: scenarios.py PROGRAMS CACHE WORK RESULTS
 [SCENARIO...]"""
 import json
 import os
@@ -72,7 +72,7 @@ class Pods:
         until(f"{name} is {phase}", is_so, seconds)
 
     def said(self, name: str) -> str:
-        """Returns the output of its container."""
+        """Returns the output of the pod's container."""
         return self.cluster.run("master", "kubectl", "logs", name, check=False).stdout
 
     def why_pending(self, name: str) -> str:
@@ -116,7 +116,7 @@ class Pods:
         return sorted(found)
 
     def registrations(self, node: str) -> int:
-        """Returns how often its kubelets received a registration of a resource."""
+        """Returns how often the node's kubelets received a registration of a resource."""
         log = (self.cluster.work / f"log/kubelet.{node}.log").read_text(errors="replace")
         return log.count("Got registration request from device plugin")
 
@@ -200,7 +200,7 @@ def rejected(pods: Pods):
 
 
 def plugin_restart(pods: Pods):
-    """The plugin is killed next to a job: the job continues, and the shares return."""
+    """The plugin is killed while a job runs: the job continues, and the shares return."""
     pods.create(pods.pod("beside", "low", 20))
     pods.await_phase("beside", "Running")
     node = pods.get("beside")["spec"]["nodeName"]
@@ -215,7 +215,7 @@ def plugin_restart(pods: Pods):
 
 
 def kubelet_restart(pods: Pods):
-    """A kubelet is restarted next to a job: the plugin registers again, and the job continues."""
+    """A kubelet is restarted while a job runs: the plugin registers again, and the job continues."""
     pods.create(pods.pod("beside", "low", 25))
     pods.await_phase("beside", "Running")
     node = pods.get("beside")["spec"]["nodeName"]
@@ -248,7 +248,8 @@ def server_silent(pods: Pods):
 
 
 def server_stopped(pods: Pods):
-    """A node's server is stopped: the node has no shares, a pod that finds none elsewhere waits; and back."""
+    """A node's server is stopped: the node has no shares, and a pod that finds no share elsewhere waits until the
+    server runs again."""
     pods.create(pods.pod("elsewhere", "low", 20))
     other = until("it has a node", lambda: pods.get("elsewhere")["spec"].get("nodeName"))
     node = next(each for each in NODES if each != other)

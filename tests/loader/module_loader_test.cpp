@@ -182,7 +182,8 @@ TEST_F(ModuleLoaderTest, SmallImageBeyondTheLimitsOfItsLaneMovesToTheNext) {
   EXPECT_EQ(Load(text).get().status().code(), StatusCode::kLimitExceeded);
 }
 
-// Otherwise a client that loads much while nothing can be placed would take all memory.
+// If the loader read modules without this limit, a client that loads many modules while none can be
+// placed would take all memory.
 TEST_F(ModuleLoaderTest, ReadsNothingWhileTooMuchAwaitsPlacement) {
   options_.unplaced_bytes_max = 0;
   Start();
@@ -191,7 +192,7 @@ TEST_F(ModuleLoaderTest, ReadsNothingWhileTooMuchAwaitsPlacement) {
   EXPECT_EQ(loader_->Facts().unplaced_bytes, (*first)->module->bytes());
   std::future<Loaded> second = Load(kSmall, 2);
   EXPECT_EQ(second.wait_for(milliseconds(200)), std::future_status::timeout);
-  // Like a session that has placed a module, keeps the module and releases `place`.
+  // The test keeps the module and releases `place`, like a session that has placed a module.
   (*first)->place.reset();
   EXPECT_TRUE(second.get().ok());
   EXPECT_EQ(loader_->Facts().unplaced_bytes, 0u);
@@ -268,7 +269,7 @@ TEST_F(ModuleLoaderTest, RejectionOfAChildHasNoControlCharacters) {
 }
 
 TEST_F(ModuleLoaderTest, JobEndsWithItsSession) {
-  options_.small.wall = std::chrono::minutes(10);  // So that only the cancel can end it.
+  options_.small.wall = std::chrono::minutes(10);  // Only a cancel can end the job earlier.
   Start("silent");
   std::future<Loaded> running = Load(kSmall, 1), other = Load(kSmall, 2);
   std::this_thread::sleep_for(milliseconds(100));
@@ -321,8 +322,8 @@ TEST_F(ModuleLoaderTest, SmallModuleDoesNotWaitForCostlyOnes) {
   EXPECT_FALSE(std::ranges::all_of(costly, IsOver));
 }
 
-// Holds within one scheduling class, too, because slow modules are moved to the lane kLong, where
-// only other slow modules wait.
+// Slow modules are moved to the lane kLong, where only other slow modules wait. Therefore an
+// ordinary module does not wait for slow modules of the same scheduling class, either.
 TEST_F(ModuleLoaderTest, OrdinaryModuleDoesNotWaitForCostlyOnesOfOtherUsers) {
   options_.quick_image_bytes_max = std::uint64_t{64} << 10;
   options_.medium_image_bytes_max = std::uint64_t{64} << 20;

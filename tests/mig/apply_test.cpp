@@ -208,7 +208,8 @@ class RandomPlans : public MigCase {
     return gpu;
   }
 
-  // Returns nothing if its used instances do not permit the random change.
+  // Returns a random change of the GPU, or nothing if its instances in use do not permit the
+  // change.
   std::optional<Change> RandomChange(const MigGpu& gpu) {
     const std::vector<Layout>& layouts = GetLayouts(gpu.board);
     const Counts counts = GetCounts(layouts[Below(layouts.size())]);
@@ -246,7 +247,8 @@ class RandomPlans : public MigCase {
     }
   }
 
-  // Applies the changes to the machine with that failure, and checks the resulting state.
+  // Applies the changes to the machine with the failures of `rules`, and checks the resulting
+  // state.
   void ApplyWith(const std::string& machine, const std::vector<Change>& changes, const json& rules,
                  Outcomes& outcomes) {
     Machine(machine);
@@ -302,7 +304,7 @@ class RandomPlans : public MigCase {
   const testing::ScratchDirectory shared_;
 };
 
-// The stage `long` requests many.
+// Returns the number of plans that the stage `long` requests; null in other stages.
 const char* PlansAsked() { return std::getenv("GPUSHARED_MIG_PLANS"); }
 
 TEST_F(RandomPlans, EndInOldOrNewLayout) {
@@ -315,8 +317,9 @@ TEST_F(RandomPlans, EndInOldOrNewLayout) {
   EXPECT_GT(outcomes.restored, plans / 10);
 }
 
-// One plan that destroys, creates, and keeps the used instances. In the stage `long` every call
-// fails in every way, otherwise one of four calls in one of the ways, in rotation.
+// One plan that destroys and creates instances, and keeps those in use. In the stage `long`, every
+// call fails in every way. In other stages, every fourth call fails in one of the ways, in
+// rotation.
 TEST_F(RandomPlans, AnyCallOfOnePlanMayFail) {
   const std::string machine = R"({"gpus": [
       {"board": "A100-40", "mig": true, "instances": [

@@ -151,7 +151,7 @@ TEST_F(MigCommands, ApplyFindsWhatTheNaiveOrderMisses) {
   EXPECT_FALSE(Now()["gpus"][0]["mig"]);
 }
 
-TEST_F(MigCommands, NeverTakesUsedInstance) {
+TEST_F(MigCommands, NeverRemovesUsedInstance) {
   json machine = json::parse(kHalfWay);
   machine["gpus"][0]["instances"][1]["processes"] = {4711};
   Machine(machine.dump());
@@ -210,7 +210,7 @@ TEST_F(MigCommands, FilesThatDoNotFitAreRejectedBeforeAnythingChanges) {
   EXPECT_THAT(Mig({"apply", "14"}).output, HasSubstr("--gpu"));
 }
 
-// The process dies at that call, as in a power cut; a new one rolls back.
+// The program is killed at a call, as in a power failure; `restore` rolls back.
 TEST_F(MigCommands, CanRecoverFromKillAtAnyCall) {
   Machine(kHalfWay);
   const auto before = Layout();

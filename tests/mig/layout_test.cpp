@@ -100,7 +100,8 @@ TEST(Layouts, SearchFindsAllOfEveryTable) {
   }
 }
 
-// Every set that no layout has, up to one more of each profile than the board allows.
+// Tries every set of instances that no layout has, with at most one instance more of each profile
+// than the board allows.
 TEST(Layouts, SearchFindsNoImpossibleLayout) {
   for (const char* name : {"A30", "A100-40"}) {
     const Board board = FindKnownBoard(name)->board;
@@ -130,7 +131,7 @@ TEST(Layouts, SearchFindsNoImpossibleLayout) {
 
 TEST(Layouts, DistinguishDivisions) {
   const Board board = FindKnownBoard("A100-40")->board;
-  // The 1c instances may be in either of the two.
+  // The 1c instances may be in either of the two GPU instances.
   EXPECT_EQ(
       Found(board, {{.profile = 9, .compute = {3}}, {.profile = 9, .compute = {1, 1, 1}}}).size(),
       2U);

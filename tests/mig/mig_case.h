@@ -71,7 +71,7 @@ class MigCase : public ::testing::Test {
     ASSERT_TRUE(loaded.ok()) << loaded.status().message();
     nvml_ = std::move(*loaded);
   }
-  // Returns the present machine with different failures.
+  // Replaces the failures of the present machine, and opens NVML again.
   void Failing(const nlohmann::json& rules) {
     nlohmann::json machine = nlohmann::json::parse(fake_nvml_get());
     machine["fail"] = rules;

@@ -151,7 +151,7 @@ TEST(MigPartedFile, RejectsInvalidFiles) {
   EXPECT_THAT(rejection("version: [v1\n"), HasSubstr("invalid YAML"));
   EXPECT_THAT(rejection("- a\n"), HasSubstr("must be a map"));
   EXPECT_THAT(rejection(std::string(kConfigBytesMax + 1, ' ')), HasSubstr("1048577 bytes"));
-  // Deep, and wide through references.
+  // A file that is nested deeply, and one that grows without limit through references.
   EXPECT_FALSE(ParseConfigFile(std::string(100000, '['), "f").ok());
   EXPECT_THAT(rejection("version: v1\nmig-configs: &a {x: [*a]}\n"), HasSubstr("f:"));
 }

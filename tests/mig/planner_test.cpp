@@ -74,7 +74,8 @@ struct Known {
   std::vector<Counts> kinds;
 };
 
-// From every layout to every set of instances, and with each one of them used.
+// Plans from every layout to every set of instances, also with each of the present instances in
+// use.
 TEST(Planner, MovesTheFewestOnAnA30) {
   const Known known(FindKnownBoard("A30")->board);
   for (const Layout& from : known.all) {

@@ -20,7 +20,7 @@ TEST(MpsInput, WordsAreSeparatedByBlanksAndTabs) {
   EXPECT_TRUE(Words("")->empty());
 }
 
-TEST(MpsInput, LinesThatAreNoTextAreRejectedByTheByte) {
+TEST(MpsInput, RejectsNonTextLinesNamingTheByte) {
   for (const char* line : {"ps\x1b[2J", "ps\r", "p\x7fs", "p\xc3\xa4s", "ps\x01"}) {
     const Result<std::vector<std::string>> words = Words(line);
     EXPECT_FALSE(words.ok()) << line;

@@ -70,7 +70,7 @@ class MpsControl : public ::testing::Test {
   }
 
   ProgramOutcome Run(const std::string& line) const { return RunMps(server_->socket(), line); }
-  // Returns its answer; a rejection is a failure.
+  // Returns the answer to the line; a rejection fails the test.
   std::string Answer(const std::string& line) const {
     const ProgramOutcome outcome = Run(line);
     EXPECT_EQ(outcome.exit_code, 0) << line << ": " << outcome.output;
@@ -148,7 +148,7 @@ TEST_F(MpsControl, PsHasNvidiasColumns) {
   ExpectRejected("ps -q " + WorkerPid(0), "allowed: ps [-p PID]");
 }
 
-TEST_F(MpsControl, TerminateClientEndsWhoIsAtThatServer) {
+TEST_F(MpsControl, TerminateClientEndsOnlyClientOfNamedServer) {
   const std::string pid = PidText(Clients().at(0));
   ExpectRejected("terminate_client " + WorkerPid(0) + " 1", "client 1 is not at server");
   ExpectRejected("terminate_client 1 " + pid, "server 1 does not exist");
@@ -158,7 +158,7 @@ TEST_F(MpsControl, TerminateClientEndsWhoIsAtThatServer) {
   EXPECT_EQ(Clients().at(0).at("name"), "second");
 }
 
-TEST_F(MpsControl, PercentagesCapClientsThatAreThereAndThatCome) {
+TEST_F(MpsControl, PercentagesCapPresentAndFutureClients) {
   ExpectRejected("set_default_active_thread_percentage 101", "above 0 and at most 100");
   ExpectRejected("set_default_active_thread_percentage 0", "above 0 and at most 100");
   ExpectRejected("set_active_thread_percentage " + WorkerPid(0) + " -1", "above 0");
@@ -184,7 +184,7 @@ TEST_F(MpsControl, PercentagesCapClientsThatAreThereAndThatCome) {
   EXPECT_EQ(Answer("get_default_active_thread_percentage"), "100.0\n");
 }
 
-TEST_F(MpsControl, MemoryLimitsAreThoseOfClientsThatCome) {
+TEST_F(MpsControl, MemoryLimitsApplyToFutureClients) {
   for (const std::string device : {"2", "GPU-0", "cpu:9"}) {
     const std::string missing = "device '" + device + "' does not exist; see device_query";
     ExpectRejected("set_default_device_pinned_mem_limit " + device + " 1G", missing);
@@ -209,7 +209,7 @@ TEST_F(MpsControl, MemoryLimitsAreThoseOfClientsThatCome) {
   EXPECT_EQ(Answer("get_default_device_pinned_mem_limit 0"), "256M\n") << "no more than there is";
 }
 
-TEST_F(MpsControl, PriorityIsTheClassOfClientsThatSayNone) {
+TEST_F(MpsControl, PriorityIsClassOfClientsThatRequestNone) {
   EXPECT_EQ(Answer("get_default_client_priority"), "0\n");
   ExpectRejected("set_default_client_priority 2", "asked for '2', allowed: 0 to 1");
   Answer("set_default_client_priority 1");
@@ -243,7 +243,7 @@ TEST_F(MpsControl, DeviceQueryHasTheDevices) {
   ExpectRejected("device_query --json", "PID of a server rejected");
 }
 
-TEST_F(MpsControl, PartitionsAreRejectedByTheOptionThatGivesThem) {
+TEST_F(MpsControl, RejectsPartitionCommandsNamingSmLimitOption) {
   ExpectRejected("sm_partition add cpu:0 2", "by --sm-limit when the server starts");
   ExpectRejected("sm_partition rm cpu:0 1", "by --sm-limit when the server starts");
   ExpectRejected("sm_partition add GPU-0 2", "device 'GPU-0' does not exist");
@@ -291,7 +291,7 @@ TEST_F(MpsControl, QuitDrainsAndReadsNoFurther) {
   EXPECT_EQ(server_->WaitForExit(), 0);
 }
 
-TEST_F(MpsControl, QuitWithATimeoutEndsWhoIsLeft) {
+TEST_F(MpsControl, QuitWithTimeoutEndsRemainingClients) {
   ExpectRejected("quit -t soon", "allowed: 0 to 86400 seconds");
   EXPECT_EQ(Answer("quit -t 0"), "");
   EXPECT_EQ(server_->WaitForExit(), 0);
@@ -307,7 +307,7 @@ TEST_F(MpsControl, ShutDownServerIsForAllOrForNone) {
   EXPECT_EQ(server_->WaitForExit(), 0);
 }
 
-TEST(MpsControlOfGpus, PartitionsAreWhatClassesWereGiven) {
+TEST(MpsControlOfGpus, PartitionsAreSmLimitsOfClasses) {
   GpuServer gpu({.statements = "", .arguments = {"--sm-limit", "low=50%", "--policy", "fair"}});
   ASSERT_TRUE(Eventually(
       [&] { return Query(gpu.server(), "devices").at("devices").at(0).contains("sm_limits"); }));

@@ -20,7 +20,7 @@ if [[ ${3:-} != --in-namespaces ]]; then
     echo "package: SKIPPED: installing needs root, for a Debian of its own"
     exit 0
   fi
-  # Its exit ends every process and mount inside.
+  # When the first process of the namespace exits, all its processes and mounts end.
   exec unshare --mount --pid --fork --kill-child --mount-proc "${BASH_SOURCE[0]}" "$build" "$cache" --in-namespaces
 fi
 

@@ -54,7 +54,7 @@ class ManualPages(unittest.TestCase):
                     self.assertRegex(text, rf"\*[^*\n]*(?<![\w-]){re.escape(word)}(?![\w-])[^*\n]*\*", f"{path}: {word}")
                 for word in [option for option in options if option.startswith("--")]:
                     if word in ("--socket", "--json") and " " in path:
-                        continue  # Listed once.
+                        continue  # The page lists these options only once.
                     self.assertRegex(text, rf"(?<![\w-]){re.escape(word)}(?![\w-])", f"{path}: {word}")
 
     def test_every_command_of_mps_is_in_the_page(self):
@@ -119,7 +119,7 @@ class Completions(unittest.TestCase):
     def test_zsh_offers_what_fits(self):
         for words, expected in self.CASES:
             with tempfile.NamedTemporaryFile("w", suffix=".zsh") as script:
-                # Its own completion system is replaced by one that prints.
+                # Functions that print replace those of zsh's completion system.
                 script.write("compadd() { shift; print -l -- $@ }\n_files() { print FILES }\n"
                              f"words=({' '.join(repr(word) for word in words)}); CURRENT={len(words)}; PREFIX=$words[-1]\n"
                              + made("zsh", words[0]))

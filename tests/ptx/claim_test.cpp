@@ -64,7 +64,7 @@ TEST(Claim, DeclarationsGetNoClaimedForm) {
   EXPECT_TRUE(ClaimText(".visible .entry k(.param .u32 n);\n").kernels.empty());
 }
 
-TEST(Claim, ItsSharedSymbolCannotMoveTheClientsOwn) {
+TEST(Claim, SharedSymbolOfClaimDoesNotMoveSharedMemoryOfClient) {
   const std::string text = Print(ClaimText(".entry k() {\nret;\n}").module);
   EXPECT_THAT(text, HasSubstr(".extern .shared .align 1 .b8 __gs0_shared[];"));
 }
@@ -138,8 +138,8 @@ TEST(Claim, ClaimsKernelsWhoseReadsStayValid) {
   }
 }
 
-// The poll loops of contained kernels check whether the server wants them to end; they do not wait
-// for other blocks.
+// The poll loops of contained kernels check whether the server has requested their end. They do not
+// wait for other blocks.
 TEST(Claim, PollingLoopsOfContainedKernelsAreNoWaits) {
   const Module module = Parsed(
       ".func (.param .b32 q) f() { .reg .b32 %r; .reg .pred %p; A: setp.ne.u32 %p, %r, 0;\n"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Constant expressions and initial values, compared with the values that ptxas of CUDA 13.0 writes
-// into a cubin: the tables contain its values, and random ones are compared with the available
-// ptxas.
+// Constant expressions and initial values, compared with those that ptxas writes into a cubin. The
+// tables contain the values of the ptxas of CUDA 13.0; random expressions are compared with the
+// installed ptxas.
 #include "common/ptx/text/constant.h"
 
 #include <elf.h>
@@ -141,7 +141,7 @@ TEST(Constants, NestOnlyToMaximumDepth) {
   }
 }
 
-// Bytes of `v`, two hexadecimal digits each, in words of 32 bits unless the type says otherwise.
+// Declarations of the variable `v`, and its initial bytes.
 struct Shape {
   const char* declarations;
   std::vector<std::uint8_t> bytes;
@@ -280,7 +280,7 @@ class RandomConstants {
   std::mt19937_64 random_{41};
 };
 
-// The smallest number divided by -1 is excluded, because ptxas crashes on it.
+// Whether ptxas may crash on the expression: it does if the smallest number is divided by -1.
 bool MayEndPtxas(const std::string& expression) {
   return expression.find('/') != std::string::npos &&
          (expression.find("9223372036854775808") != std::string::npos ||
@@ -294,7 +294,7 @@ T FromFile(const std::string& file, std::uint64_t offset) {
   return value;
 }
 
-// Returns the bytes of each symbol in the section of initialised variables.
+// Returns the initial bytes of a variable in a cubin; empty if there is no such symbol.
 std::string BytesOfSymbol(const std::string& cubin, const std::string& name) {
   const auto header = FromFile<Elf64_Ehdr>(cubin, 0);
   const auto section = [&](std::uint64_t index) {

@@ -246,7 +246,7 @@ TEST(PostDominators, AgreeWithTheDefinitionOnRandomGraphs) {
       }
     }
     const std::vector<std::uint32_t> expected = PostDominatorsByDefinition(blocks);
-    if (expected.empty()) continue;  // Some block never ends, which another test covers.
+    if (expected.empty()) continue;  // Some block cannot reach the end; another test covers this.
     ASSERT_TRUE(FindPostDominators(blocks));
     for (std::uint32_t b = 0; b < blocks.size(); ++b) {
       ASSERT_EQ(blocks[b].immediate_post_dominator, expected[b]) << "round " << round;

@@ -33,7 +33,8 @@ TEST(Editor, NamesOccurNowhereInTheModule) {
       ".global .b32 __gs0_x;\n.entry k(.param .u32 a__gs1b) {\n"
       ".reg .b32 %__gs3_r;\n__gs02:\nret;\n}\n");
   const ModuleEditor editor(module);
-  // 0, 1, 2 and 3 are taken, wherever in a name they occur and however they are spelled.
+  // The numbers 0 to 3 occur in names of the module, at different places of the names and in
+  // different spellings.
   EXPECT_EQ(editor.HiddenName("word"), "__gs4_word");
 }
 

@@ -181,7 +181,7 @@ TEST(Fatbin, ChecksSizesBeforeAllocating) {
   EXPECT_FALSE(Extract(ToFatbin(GetEntry(liar))));
   for (EntrySpec reader : {Lz4Spec(kText), ZstdSpec(kText)}) {
     reader.compressed_bytes += 1;
-    // The payload's size ends before the next entry, whose bytes must not be read.
+    // The compressed bytes would reach into the next entry, whose bytes must not be read.
     const auto text = Extract(ToFatbin(GetEntry(reader) + GetEntry({.kind = 2, .payload = "a"})));
     EXPECT_THAT(text.status().message(), HasSubstr("compressed bytes"));
   }

@@ -199,7 +199,7 @@ TEST(Fence, MovesConstantsWithGenericAddresses) {
   EXPECT_THAT(text, Not(HasSubstr("cvta")));
   EXPECT_THAT(text, Not(HasSubstr(".b32 c = 5")));
   EXPECT_THAT(text, HasSubstr("ld.global.u32 %r2"));
-  // The address of a moved variable is not known before it is loaded.
+  // The address of a moved variable is not known before the module is loaded.
   EXPECT_THAT(
       FenceBody("ld.const.u64 %rd1, [c];", ".global .b32 g;\n.const .u64 c = generic(g);\n"),
       HasSubstr("ld.global.u64 %rd1"));
@@ -341,8 +341,8 @@ TEST(Fence, TheSizeOfTheRangeIsInTheText) {
   }
 }
 
-// A kernel of many accesses keeps the base in a register, with a value that its compiler cannot
-// know.
+// A kernel with many accesses keeps the base in a register, whose value the compiler of the kernel
+// cannot know.
 TEST(Fence, ManyMasksShareARegister) {
   const auto body = [](int accesses) {
     std::string text;
@@ -379,8 +379,8 @@ TEST(Dominators, JoinOfTwoLongPathsIsDominatedByTheirFork) {
   }
 }
 
-// The writes of an instruction are sorted instead of searched one by one, because it may have
-// millions.
+// The writes of an instruction are sorted instead of searched one by one, because an instruction
+// may have millions of writes.
 TEST(ValueFlow, WrittenRegistersAreUniqueAndAscending) {
   const Module module = Parsed(
       ".entry k() {\n.reg .b32 %r<4>; .reg .b64 %d;\n"

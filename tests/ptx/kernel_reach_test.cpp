@@ -103,7 +103,7 @@ TEST(KernelReach, AddressesAreComputedFromPointers) {
   reached("add.u64 %d1, %gp, %n;", {0});
   // It is unknown which of the two is the pointer.
   reached("add.u64 %d1, %p, %n;", {0, 16});
-  // An index from memory is added to a pointer that the program declares as one.
+  // An index from memory is added to a value that `cvta` identifies as a pointer.
   reached("add.u64 %d1, %gp, %x;", {0});
   reached("shl.b64 %d2, %x, 2; add.u64 %d1, %gp, %d2;", {0});
   reached("xor.b64 %d2, %n, %x; add.u64 %d1, %gp, %d2;", {0});
@@ -335,7 +335,7 @@ TEST(KernelReach, UsesPointerDeclarations) {
 }
 
 TEST(KernelReach, WorkIsBounded) {
-  // Each register is resolved one round after the one that follows it.
+  // Each register is resolved one round after the register that follows it.
   constexpr int kLength = 9000;
   std::string code = ".reg .b64 %c<" + std::to_string(kLength + 1) + ">; again:";
   for (int i = 0; i < kLength; ++i) {

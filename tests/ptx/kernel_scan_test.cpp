@@ -38,7 +38,7 @@ std::map<Feature, std::string> ScanText(const std::string& text) {
   return by_feature;
 }
 
-// A kernel of one line for the registers and one for its body.
+// Scans a kernel with one line of register declarations, before the lines of `body`.
 std::map<Feature, std::string> ScanBody(const std::string& body) {
   return ScanText(
       ".entry k(.param .u64 a, .param .u32 n) {\n"
@@ -199,7 +199,7 @@ TEST(BlockWaits, TheValueIsFollowedThroughVotesSelectionsAndMemory) {
       Waits("L: ld.volatile.global.u32 %r0, [%rd0]; setp.eq.u32 %p0, %r0, 0;"
             "selp.b32 %r1, 1, 2, %p0; st.shared.u32 [%r9], %r1; bar.sync 0;"
             "ld.shared.u32 %r2, [%r9]; setp.eq.u32 %p1, %r2, 1; @%p1 bra L;"));
-  // Depends on a value that a branch sets.
+  // The condition of the loop depends on a value that a branch sets.
   EXPECT_TRUE(
       Waits("L: ld.volatile.global.u32 %r0, [%rd0]; setp.eq.u32 %p0, %r0, 0; mov.u32 %r1, 1;"
             "@%p0 bra E; mov.u32 %r1, 0; E: setp.ne.u32 %p1, %r1, 0; @%p1 bra L;"));
@@ -249,7 +249,7 @@ TEST(BlockWaits, MessageNamesLoopAndAwaitedMemory) {
         .at(Feature::kWaitsForBlocks);
   };
   const std::string again = "setp.eq.u32 %p0, %r0, 0;\n@%p0 bra L;";
-  // From line 11 on.
+  // The body begins in line 11.
   EXPECT_EQ(
       said("ld.param.u64 %rd0, [a];\nld.param.u32 %r4, [n];\nmul.wide.u32 %rd2, %r4, 4;\n"
            "cvta.to.global.u64 %rd1, %rd0;\nadd.s64 %rd3, %rd2, %rd1;\nL:\n"
@@ -296,7 +296,7 @@ TEST(BlockWaits, MessageHasBoundedLength) {
               HasSubstr("'%q2000'"));
 }
 
-// Returns the lines of the waits, from `*steps` on.
+// Returns the lines of the waits, and adds the search's steps to `*steps`.
 std::vector<std::uint32_t> WaitLines(const std::string& body, WaitSteps* steps) {
   const Result<Module> module = Parse(
       ".version 8.1\n.target sm_75\n.entry k() {\n"
@@ -313,8 +313,8 @@ std::vector<std::uint32_t> WaitLines(const std::string& body, WaitSteps* steps) 
   return lines;
 }
 
-// Each load's value is followed through the whole block, so a text's cost would be quadratic in its
-// length.
+// The value of each load is followed through the whole block. Without a limit on the steps, the
+// cost would be quadratic in the length of the text.
 TEST(BlockWaits, EachInstructionThatABranchRepeatsIsAStep) {
   constexpr std::size_t kLoads = 1000;
   std::string body = "L:\n";
@@ -341,7 +341,8 @@ TEST(BlockWaits, StepsAddUpOverTheModule) {
 
 // --- decoupled look-back -----------------------------------------------------------------------
 
-// Every block stores at a + 8 * %ctaid.x + 256, and waits at an address of the test.
+// Every block stores at a + 8 * %ctaid.x + 256, and waits for the word at %rd9 + 256. The code
+// `address` computes %rd9.
 std::string StoresAndWaits(const std::string& address) {
   return "ld.param.u64 %rd0, [a]; mov.u32 %r1, %ctaid.x; mov.u32 %r2, %tid.x;"
          "mul.wide.u32 %rd1, %r1, 8; add.s64 %rd2, %rd0, %rd1;"

@@ -152,8 +152,8 @@ TEST(Literal, ReadsEverySpelling) {
   EXPECT_EQ(bits("0.0e-999"), 0u);
   EXPECT_TRUE(ParseLiteral("0x7U")->has_u);
   EXPECT_FALSE(ParseLiteral("7")->has_u);
-  // Like ptxas, keeps the low 64 bits of decimal and hexadecimal numbers, but rejects binary
-  // numbers of more than 64 digits.
+  // Like ptxas, ParseLiteral keeps the low 64 bits of decimal and hexadecimal numbers, but rejects
+  // binary numbers of more than 64 digits.
   EXPECT_EQ(bits("18446744073709551617"), 1u);
   EXPECT_EQ(bits("0x1FFFFFFFFFFFFFFFF"), UINT64_MAX);
   EXPECT_FALSE(ParseLiteral("0b1" + std::string(64, '0')));

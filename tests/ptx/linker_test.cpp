@@ -67,7 +67,7 @@ TEST(Linker, ResolvesExternFunctionFromAnotherInput) {
                                        : Linked({Text(kCaller), Text(kCallee)});
     ASSERT_NE(module.FindFunction("twice"), nullptr);
     ASSERT_NE(module.FindFunction("k"), nullptr);
-    // Declared before it is used, and never `.extern`.
+    // The callee is declared before its use, and no declaration is `.extern`.
     std::size_t declared = 0;
     for (const Item& item : module.items) {
       const auto* function = std::get_if<Function>(&item);
@@ -139,7 +139,8 @@ TEST(Linker, LargestCommonVariableWins) {
   EXPECT_EQ(FindVariable(module, "c")->alignment, 16u);
 }
 
-// Each of the two has its own `limit` and `clamp`, and a kernel whose parameter hides `limit`.
+// Each of the two inputs has its own `limit` and `clamp`, and a kernel whose parameter hides
+// `limit`.
 TEST(Linker, NamesWithoutLinkageStaySeparate) {
   const auto input = [](std::string_view kernel, std::string_view value) {
     return Text(".global .align 4 .u32 limit = " + std::string(value) +

@@ -55,7 +55,7 @@ TEST(LiveRanges, GuardedWriteKeepsTheOldValueAlive) {
       "mov.b32 %r4, 1;\n@%p2 bra L;\nret;");
   EXPECT_EQ(GetRange(loop, "%r1"), Range(0, 5));
   EXPECT_EQ(GetRange(loop, "%r3"), Range(1, 1));
-  // Never written for all threads, so needed from the start.
+  // %r1 is never written for all threads, so its value is needed from the start.
   const ControlFlow partial = GetFlow("ret;\nL: @%p1 mov.b32 %r1, 2;\nbra L;");
   EXPECT_EQ(GetRange(partial, "%r1").first, 1u);
 }
@@ -82,7 +82,7 @@ TEST(LiveRanges, ReportsRegistersThatMayBeReadUnwritten) {
   // The first block is part of a loop.
   EXPECT_FALSE(unwritten("L: mov.b32 %r1, 1; mov.b32 %r2, %r1; @%p1 bra L; ret;", "%r1"));
   EXPECT_TRUE(unwritten("L: mov.b32 %r2, %r1; mov.b32 %r1, 1; @%p1 bra L; ret;", "%r1"));
-  // Unreachable.
+  // The read is unreachable.
   EXPECT_FALSE(unwritten("ret; mov.b32 %r2, %r1;", "%r1"));
 }
 
@@ -135,7 +135,7 @@ TEST(LiveRanges, BeyondTheLimitEverythingIsLiveEverywhere) {
   const auto last = static_cast<std::uint32_t>(flow.instructions.size() - 1);
   EXPECT_EQ(GetRange(flow, "a" + std::to_string(kBlocks - 1)), Range(0, last));
   EXPECT_EQ(GetRange(flow, "a0"), Range(90, 90 + 2 * kBlocks));
-  // Treated as read before written, which is safe.
+  // It is safe to report a register as read before it is written.
   EXPECT_TRUE(
       flow.registers[flow.FindRegister("a" + std::to_string(kBlocks - 1))].is_read_unwritten);
   EXPECT_FALSE(flow.registers[flow.FindRegister("a0")].is_read_unwritten);

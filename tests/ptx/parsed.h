@@ -22,8 +22,8 @@ inline Module Parsed(const std::string& items, const std::string& target = "sm_7
   return module ? *std::move(module) : Module();
 }
 
-// Returns the text after printing, which must be stable when it is parsed and printed again,
-// because every pass does so.
+// Returns the printed text. Parsing it and printing it again must give the same text, because every
+// pass parses and prints.
 inline std::string PrintedTwice(const std::string& items) {
   const std::string printed = Print(Parsed(items, "sm_80"));
   const Result<Module> again = Parse(printed);

@@ -94,7 +94,7 @@ TEST(Parser, ReadsEveryKindOfOperand) {
   EXPECT_EQ(GetOperand("-%r1").text, "-%r1");
 }
 
-// constant_test covers the whole language.
+// constant_test.cpp covers all forms of constant expressions.
 TEST(Parser, ReadsConstantExpressionsAsOperands) {
   for (const auto& [text, value] :
        std::initializer_list<std::pair<const char*, std::int64_t>>{{"1+2*3", 7},
@@ -195,7 +195,7 @@ TEST(Parser, ReadsFunctionHeads) {
   EXPECT_EQ(module.FindFunction("vprintf"), nullptr);
   const auto& f = std::get<Function>(module.items[1]);
   EXPECT_EQ(f.attributes, ".attribute(.unified(1, 2))");
-  EXPECT_EQ(f.returns[0].space, StateSpace::kParameter);  // register_parameters.h
+  EXPECT_EQ(f.returns[0].space, StateSpace::kParameter);  // See register_parameters.h.
   EXPECT_EQ(f.performance[0].text, ".noreturn");
   const Function* k = module.FindFunction("k");
   ASSERT_NE(k, nullptr);
@@ -315,7 +315,7 @@ TEST(Parser, RejectsInvalidText) {
   EXPECT_FALSE(Parse(".version 9.0"));
 }
 
-// Like ptxas: an index counts elements, in 32 bits.
+// As for ptxas, an index counts elements and is computed with 32 bits.
 TEST(Parser, ComputesTheAddressOfAnElement) {
   const std::string table = ".visible .global .align 8 .u64 table[4];\n";
   const std::string registers = ".reg .b32 %r<3>;\n.reg .b64 %rd<3>;\n";
@@ -343,7 +343,7 @@ TEST(Parser, ComputesTheAddressOfAnElement) {
   }
 }
 
-// ptxas rejects a target that announces debug information and does not have it.
+// ptxas rejects a text whose target announces debug information that the text does not contain.
 TEST(Parser, DropsDebugInformationAndItsTargetOption) {
   const Result<Module> module = Parse(
       ".version 9.0\n.target sm_75, texmode_independent, debug, map_f64_to_f32\n"

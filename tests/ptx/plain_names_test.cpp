@@ -43,13 +43,13 @@ TEST(PlainNames, RejectsDeclarationThatHidesAnother) {
   EXPECT_THAT(WhyNot(".reg .b64 k;"), HasSubstr(kHides));
   EXPECT_THAT(WhyNot("bra x; { .reg .b64 x; } x:"), HasSubstr(kHides));
   EXPECT_THAT(WhyNot("x2: { .reg .b64 x<3>; }"), HasSubstr(kHides));
-  // Not if its scope has ended, or has not begun.
+  // A name is not hidden by a declaration whose scope has ended or has not begun.
   EXPECT_EQ(WhyNot("{ .reg .b64 x; } { .reg .b32 x; .reg .b64 y<4>; } .reg .pred x, y3;"), "");
   EXPECT_EQ(WhyNot(".reg .b64 x4; { .reg .b32 x<4>; }"), "");
   EXPECT_EQ(WhyNot(".reg .b64 s<3>;", ".shared .b32 s3;\n"), "");
 }
 
-// Inline assembly does this.
+// nvcc generates such scopes for inline assembly.
 TEST(PlainNames, RegisterHidesAnotherOnlyAtTheBeginningOfItsScope) {
   EXPECT_EQ(WhyNot("{ .reg .b64 %rd1; mov.u64 %rd1, 1; } mov.u64 %rd1, 2;"), "");
   EXPECT_EQ(WhyNot(".reg .b64 x; { .reg .b32 y; { .reg .pred y, x; @x mov.u64 %rd1, 1; } }"), "");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The PTX texts that nvcc generates from the kernels of this directory: by default, with -lineinfo,
-// with -G. In the stage `long` those of all kernels of the tree.
+// Tests the PTX texts that nvcc generates from the kernels of this directory without an option,
+// with -lineinfo and with -G. The stage `long` tests the texts of all kernels of the tree.
 #include <stdlib.h>
 
 #include <algorithm>
@@ -59,7 +59,7 @@ std::optional<std::string> Assemble(const std::string& text, const std::string& 
   return ReadFile(out);
 }
 
-// From CMake: paths separated by ':'.
+// Returns the paths in GPUSHARED_PTX_FILES, or else those from CMake; ':' separates them.
 std::vector<std::string> Files() {
   const char* const others = std::getenv("GPUSHARED_PTX_FILES");
   std::istringstream paths(others != nullptr ? others : GPUSHARED_TEST_PTX_FILES);
@@ -68,7 +68,7 @@ std::vector<std::string> Files() {
   return files;
 }
 
-// '%', one or two small letters, digits.
+// Whether the text consists of '%', one or two lower-case letters, and digits.
 bool LooksLikeRegister(std::string_view text) {
   const std::size_t digits = std::min(text.find_first_of("0123456789"), text.size());
   const std::string_view letters = text.substr(0, digits);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Texts that ptxas of CUDA 13.0 accepts and rejects. The table contains its verdict for each; if
-// ptxas is available, it is compared with the table, and with random types of operands.
+// Texts that the ptxas of CUDA 13.0 accepts, and texts that it rejects. If a ptxas is installed,
+// the tables are compared with it, and so are the verdicts on random types of operands.
 #include "server/ptx/analysis/type_check.h"
 
 #include <array>

@@ -60,7 +60,7 @@ def main(build, cache):
     took = time.monotonic() - begin
     check(took < INSTALL_MAX_S, f"pip install took {took:.1f} s, less than {INSTALL_MAX_S} s are allowed")
 
-    # What this machine has elsewhere must not help.
+    # Excludes programs and settings of this machine from the environment.
     clean = {"PATH": f"{user}:/usr/bin:/bin", "HOME": str(cache)}
     for program in ("gpushared", "gpusharedctl", "gpushared-web", "gpushared-mps-control", "gpushared-sim"):
         usage = re.search(r"^Usage: (\S+)", output_of(user / program, "--help", env=clean), re.MULTILINE)

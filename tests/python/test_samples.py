@@ -48,7 +48,7 @@ def free_port():
 
 
 def until(what, condition):
-    """Returns the value of the condition once that is true."""
+    """Waits until the condition is true, and returns its value."""
     end = time.monotonic() + WAIT_S
     while not (met := condition()):
         assert time.monotonic() < end, f"{WAIT_S} s have passed and {what}"
@@ -114,7 +114,7 @@ def test_the_server_answers_what_numpy_computes_beside_a_numba_job(server, sampl
             assert urllib.request.urlopen(url, timeout=WAIT_S).read().decode() == completion(parts, text, 4)
         ours = of_ps(server, "python_server")
         assert (ours["class"], ours["latency_target_us"]) == ("high", LATENCY_TARGET_S * 1e6)
-        # The upload of the model, before the first mark, may count as one of them.
+        # The upload of the model, before the first mark, may count as a request.
         assert 24 <= ours["requests"] - before <= 25
         assert theirs["class"] == "low"
         said, wrong = job.communicate(timeout=WAIT_S)

@@ -159,7 +159,7 @@ def test_objects_keep_their_session(server):
     assert kernel.threads_per_block_max == 1024
 
 
-def test_objects_may_go_in_any_order(server):
+def test_objects_may_be_destroyed_in_any_order(server):
     for seed in range(20):
         calls, things = everything_of(gpushared.connect(takes_printed=True))
         parts = [*calls.values(), *things]

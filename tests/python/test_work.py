@@ -46,7 +46,7 @@ def test_a_kernel_computes(client, module):
     assert (client.default_stream.copy_to_host(numbers) == np.arange(1, 1001)).all()
 
 
-def test_a_module_tells_its_kernels_and_variables(module):
+def test_a_module_lists_its_kernels_and_variables(module):
     assert [kernel.name for kernel in module.kernels] == ["add_one", "scale", "busy", "fault", "hello"]
     kernel = module["add_one"]
     assert kernel.parameters == [(0, 8), (8, 4)] and kernel.parameter_bytes == 12
@@ -130,7 +130,7 @@ def test_a_fault_says_its_kind_and_stays_with_the_stream(client, module):
         client.synchronize()
 
 
-def test_what_kernels_print_is_taken(client, module):
+def test_take_printed_returns_what_kernels_print(client, module):
     client.default_stream.launch(module["hello"], 1, 2)
     client.synchronize()
     assert client.take_printed() == "hello\nhello\n"
@@ -140,7 +140,7 @@ def test_what_kernels_print_is_taken(client, module):
 # ---- memory
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
-def test_arrays_of_every_type_come_back_as_they_went(client, dtype):
+def test_arrays_of_every_type_are_copied_unchanged(client, dtype):
     array = np.frombuffer(np.random.default_rng(1).bytes(np.dtype(dtype).itemsize * 12), np.dtype(dtype)).reshape(3, 4)
     buffer = client.to_device(array)
     assert (buffer.shape, buffer.dtype, buffer.nbytes, buffer.size) == (array.shape, array.dtype, array.nbytes, 12)
@@ -227,7 +227,7 @@ def test_memory_of_another_client_is_rejected(server, client, module):
                 call()
 
 
-def test_numpy_takes_copies(client):
+def test_numpy_converts_buffers_by_copying(client):
     buffer = client.to_device(np.arange(4, dtype=np.float32))
     assert np.asarray(buffer).tolist() == [0, 1, 2, 3] and np.asarray(buffer, np.int8).dtype == np.int8
     assert np.from_dlpack(buffer, device="cpu").tolist() == [0, 1, 2, 3]
@@ -323,7 +323,7 @@ def test_an_address_outside_of_the_memory_is_an_error_of_the_stream(client):
 
 # ---- order and time
 
-def test_events_order_streams_and_tell_time(client, module):
+def test_events_order_streams_and_measure_time(client, module):
     first, second = client.create_stream(), client.create_stream()
     start, end = (client.create_event(timing=True) for _ in range(2))
     numbers = client.to_device(np.zeros(4, np.uint32))
@@ -391,7 +391,7 @@ def test_the_server_knows_the_client_and_its_requests(server):
     assert shown["requests"] == 3 and shown["requests_target_met"] == 3, shown
 
 
-def test_a_request_ends_with_its_block_also_by_an_exception(client):
+def test_a_request_ends_with_its_block_even_after_an_exception(client):
     stream = client.create_stream()
     for _ in range(20):
         with pytest.raises(KeyError), stream.request():

@@ -48,7 +48,7 @@ class Report(unittest.TestCase):
         self.slow_in_round = {}  # By phase and round, where it differs.
         self.requests = 100  # Of serve, per round.
         self.busy = 0.3
-        self.steps = {"fifo": 50, "priority": 54}  # The model alone.
+        self.steps = {"fifo": 50, "priority": 54}  # In phase alone, those of self.model count.
         self.kernel_ms = [3.0, 2.0] + [25.0] * (ROUNDS - 2)  # Of train, by round.
         self.model = {"device": "cpu:0", "loss_first": 4.5, "loss_last": 2.25, "results_checked": True, "steps": 150,
                       "seconds": 9.0, "longest_kernel_ms": 99}
@@ -245,7 +245,7 @@ class Report(unittest.TestCase):
             return {"ph": "M", "name": f"{of}_name", "pid" if of == "process" else "tid": number, "args": {"name": text}}
 
         def ran(tid, who, begin, end, is_preempted=False):
-            """Emits the event on its stream, where it may have begun before it had the device, and on the device."""
+            """Returns the event of a command on its stream, which begins earlier, and the event on the device."""
             return [{"ph": "X", "name": "kernel", "pid": process[tid], "tid": tid, "ts": begin - 500, "dur": end - begin + 500,
                      "args": {"left": "unfinished"} if is_preempted else {}},
                     {"ph": "X", "name": who, "pid": 4, "tid": 4, "ts": begin, "dur": end - begin, "args": {"client": 7}}]
@@ -260,11 +260,11 @@ class Report(unittest.TestCase):
     def test_the_picture_shows_where_train_is_preempted(self):
         self.traces = {"fifo": self.trace([(20_000, 26_000)], [(0, 20_000), (26_000, 90_000)], 16_000),
                        "priority": self.trace([(10_500, 13_000), (13_100, 16_000)], [(0, 10_500, True), (16_000, 90_000)], 6_000)}
-        # Faster ones preempt no work.
+        # Two further, faster requests preempt no work.
         self.traces["priority"] += [{"ph": "X", "name": "request", "pid": 1, "tid": 1, "ts": begin, "dur": 3_000, "args": {"latency_us": 3_000}}
                                     for begin in (20_000, 30_000)]
         self.report()
-        scale = (demo_picture.WIDTH - demo_picture.LEFT - demo_picture.RIGHT) / (16 * 1.4)  # Pixels per ms, of both.
+        scale = (demo_picture.WIDTH - demo_picture.LEFT - demo_picture.RIGHT) / (16 * 1.4)  # Pixels per ms, in both pictures.
         requests = [each for each in self.elements("rect", "serve") if each.get("fill-opacity") != "1"]
         self.assertEqual([round(float(each.get("width")) / scale, 1) for each in requests], [16.0, 6.0])
         ran = [each for each in self.elements("rect", "serve") if each.get("fill-opacity") == "1"]
@@ -302,7 +302,7 @@ echo '{"clients": [{"name": "serve", "device_time_s": 1.5}, {"name": "new"}], "d
         self.program.stdin.flush()
 
     def samples(self):
-        """Returns the samples of the phase that is told to end now."""
+        """Ends the phase, and returns its samples."""
         self.tell("")
         self.assertEqual(self.program.stdout.readline(), "written\n")
         return json.loads(self.told.read_text(encoding="utf-8"))
@@ -318,7 +318,7 @@ echo '{"clients": [{"name": "serve", "device_time_s": 1.5}, {"name": "new"}], "d
         self.tell(f"{time.time() + 3600}\tsocket\t{self.told}")
         self.assertEqual(self.samples(), [])
 
-    def test_phases_are_watched_one_after_another_and_the_end_of_its_input_ends_it(self):
+    def test_phases_are_watched_one_after_another_and_the_program_exits_at_end_of_input(self):
         for _ in range(2):
             self.tell(f"{time.time()}\tsocket\t{self.told}")
             self.assertEqual(len(self.samples()), 1)

@@ -110,7 +110,7 @@ TEST(Arrivals, HaveRequestedMeanAndRepeatForSameSeed) {
   EXPECT_NE(arrivals, samples::BurstyArrivals(5000, 0.01, 4));
 }
 
-TEST(Arrivals, VaryAsMuchAsAsked) {
+TEST(Arrivals, HaveRequestedVariation) {
   EXPECT_NEAR(GetVariation(samples::BurstyArrivals(20000, 0.01, 3)), 1.5, 0.1);
   EXPECT_NEAR(GetVariation(samples::BurstyArrivals(20000, 0.01, 3, 1)), 1.0, 0.1);
 }
@@ -147,7 +147,8 @@ TEST(LanguageModel, LossOfTheReferenceFalls) {
   EXPECT_LT(last, first - 1);
 }
 
-// Therefore a step over the distinct rows can verify the device's step over all rows.
+// Because repeated rows do not change the result of a step, a step over the distinct rows can
+// verify the device's step over all rows.
 TEST(LanguageModel, StepOverRepeatedRowsIsTheStepOverTheRows) {
   samples::Shape shape;
   shape.hidden = 32;
@@ -163,7 +164,7 @@ TEST(LanguageModel, StepOverRepeatedRowsIsTheStepOverTheRows) {
             1e-3);
 }
 
-TEST(LanguageModel, ReferenceSeesRowsWithinBudgetAndBatch) {
+TEST(LanguageModel, RowsForReferenceFitBudgetAndDivideBatch) {
   samples::Shape shape;
   shape.hidden = 100;
   const double row = 3.0 * 100 * (192 + 96);

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Runs the server under a real systemd, in a container on a throw-away copy of this machine's own
-# file system. Usage: run_service.sh DIRECTORY_OF_PROGRAMS DIRECTORY_OF_RESULTS. Exit code 77: it
-# cannot be tried here; the reason is on stdout.
+# file system. Usage: run_service.sh DIRECTORY_OF_PROGRAMS DIRECTORY_OF_RESULTS. Exit code 77: the
+# test cannot run here; the reason is on stdout.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 programs=$(realpath "$1")

@@ -37,7 +37,7 @@ name = "batch"
 class = "low"
 TOML
 cp /service/gpushared.service /etc/systemd/system/
-# As packaged, except for a device that every machine has, and a short watchdog time.
+# The unit is as packaged, except for a device that every machine has, and a short watchdog time.
 mkdir -p /etc/systemd/system/gpushared.service.d
 cat >/etc/systemd/system/gpushared.service.d/test.conf <<'UNIT'
 [Service]
@@ -63,7 +63,7 @@ score=$(grep -oE '[0-9]+\.[0-9]' <<<"$exposure")
 grep -vE '^(Type|NotifyAccess|WatchdogSec|Exec.*|Restart.*|Runtime.*|Cache.*|ProtectHome)=' /service/gpushared.service \
   >/etc/systemd/system/sandbox.service
 mkdir -p /etc/systemd/system/sandbox.service.d
-# The test uses a fixed path for the program that attacks it.
+# compile_test contains a fixed path of the hostile compiler.
 cat >/etc/systemd/system/sandbox.service.d/test.conf <<UNIT
 [Service]
 Type=oneshot
@@ -77,7 +77,7 @@ journalctl -u sandbox.service -o cat >/results/sandbox
 must "at least ten of its tests ran" grep -E '^\[=+\] 1[0-9] tests .* ran' /results/sandbox
 must_not "with nothing left out" grep -q SKIPPED /results/sandbox
 
-# Long enough for everything that follows; both check their results when they end.
+# serve and train run for longer than everything that follows, and check their results at the end.
 seconds=$((60 + 3 * GPUSHARED_BROKER_KILLS))
 must "a model is made" train --text /service/README.md --steps 20 --model /tmp/model
 serve --model /tmp/model --requests 0 --seconds "$seconds" --name main >/results/serve 2>&1 &

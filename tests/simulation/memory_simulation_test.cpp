@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random clients that oversubscribe the device's memory. GPUSHARED_MEMORY_STEPS=N runs N steps in
-// all; GPUSHARED_MEMORY_SEED=N runs that seed alone.
+// total; GPUSHARED_MEMORY_SEED=N runs only seed N.
 
 #include <cstdint>
 #include <cstdio>
@@ -50,8 +50,8 @@ TEST(MemorySimulation, LosesNoByteAndAllAccountsEndAtZero) {
       static_cast<unsigned long long>(sum.beyond), static_cast<unsigned long long>(sum.moves),
       static_cast<unsigned long long>(sum.own_swaps), static_cast<unsigned long long>(sum.deaths),
       static_cast<unsigned long long>(sum.rooms), static_cast<unsigned long long>(sum.rejected));
-  // The events that must have occurred, because otherwise a world in which nothing happens would
-  // pass, too.
+  // Each kind of event must have occurred. Without these checks, a world in which nothing happens
+  // would pass, too.
   EXPECT_GT(sum.launches, sum.launches_by_page);
   EXPECT_GT(sum.launches_by_page, 0u);
   EXPECT_GT(sum.beyond, 0u);

@@ -281,8 +281,8 @@ void MemoryWorld::EndSwap() {
   if (is_cut_) pages = std::min<std::size_t>(pages, 1 + Draw(pages + 1));
   const bool goes_out = move.kind == MemoryAction::Kind::kSwapOut;
   while (pages > 0 && (goes_out ? SwapOutPage(client) : SwapInPage(client))) --pages;
-  // Lets the swap store fail. If the guarantee of another client needs the memory, the session of
-  // the swapped client ends.
+  // Occasionally the swap store fails. If the guarantee of another client needs the memory, the
+  // session of the swapped client ends.
   if (goes_out && Draw(50) == 0) {
     residency_.OnSwapFailed(move.client, UsageFor(client), now_);
     ++outcome_.failures;
@@ -337,7 +337,7 @@ void MemoryWorld::DropPage(Client& client) {
 }
 
 bool MemoryWorld::SwapOutPage(Client& client) {
-  // Evicts pages that the next launch does not touch first, and then the last page.
+  // Prefers pages that the next launch does not touch, and among these the last one.
   std::optional<std::size_t> chosen;
   for (std::size_t each = 0; each < client.pages.size(); ++each) {
     if (!client.pages[each].frame) continue;

@@ -33,7 +33,7 @@ class MemoryWorld {
     std::uint64_t cuts = 0;
     std::uint64_t parked_out = 0;  // Swap-outs of parked clients.
     std::uint64_t wakes = 0;
-    std::uint64_t quiet_swaps_in = 0;  // Page by page, while the client is quiet.
+    std::uint64_t quiet_swaps_in = 0;  // Swap-ins while the client is suspended.
   };
 
   explicit MemoryWorld(std::uint64_t seed);
@@ -53,8 +53,8 @@ class MemoryWorld {
     scheduler::MemoryGrant grant;
     std::vector<Page> pages;
     std::size_t resident = 0;  // Pages on the device.
-    bool is_known = false;     // The access sets of its launches are known,
-    std::vector<bool> needed;  // and these are the pages of the next one.
+    bool is_known = false;     // Whether the access sets of its launches are known.
+    std::vector<bool> needed;  // If they are known: whether its next launch touches each page.
     std::size_t pinned = 0;
     std::size_t asked = 0;  // Pages of a pending memory request.
     bool is_busy = false;
@@ -86,7 +86,7 @@ class MemoryWorld {
   std::size_t PagesMax(const Client& client) const {
     return client.is_known ? 3 * kFrames : kFrames;
   }
-  // Advances time and carries out actions.
+  // Advances time and carries out actions until `is_over` returns true, or fails after 60 s.
   void Await(const std::string& broken_otherwise, const std::function<bool()>& is_over);
   // Whether the next launch touches the page.
   static bool Needs(const Client& client, std::size_t page) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Seeded runs of a whole world; every failure can be replayed by its seed.
 //
-// GPUSHARED_SIMULATION_SEED=N runs that one seed; GPUSHARED_SIMULATION_SEEDS=N runs N seeds per
-// case instead of the default few.
+// GPUSHARED_SIMULATION_SEED=N runs only seed N; GPUSHARED_SIMULATION_SEEDS=N runs N seeds per case
+// instead of the few default ones.
 
 #include <cstdint>
 #include <cstdio>
@@ -57,8 +57,8 @@ TEST_P(Simulation, InvariantsHoldAfterEachStep) {
       static_cast<unsigned long long>(seeds), static_cast<unsigned long long>(sum.submits),
       static_cast<unsigned long long>(sum.looked_ahead), static_cast<unsigned long long>(sum.stops),
       static_cast<unsigned long long>(sum.deaths), static_cast<unsigned long long>(sum.completed));
-  // The events that must have occurred, because otherwise a world in which nothing happens would
-  // pass, too.
+  // Each kind of event must have occurred. Without these checks, a world in which nothing happens
+  // would pass, too.
   EXPECT_GT(sum.completed, 1000 * seeds);
   EXPECT_GT(sum.deaths, 10 * seeds);
   EXPECT_GT(sum.looked_ahead, seeds) << "the lookahead was never asked for";

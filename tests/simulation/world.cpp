@@ -115,7 +115,7 @@ void World::Burst(ClientId client) {
   const std::uint64_t count = Chance(10) ? 50 : 1 + Random(4);
   for (std::uint64_t i = 0; i < count && state.queued < kQueuedMax; ++i) {
     Duration time = RandomTime(state.time_typical / 2, state.time_typical);
-    if (Chance(2)) time *= 10;  // A kernel that is slow without precedent.
+    if (Chance(2)) time *= 10;  // This kernel is much slower than the earlier ones.
     Duration unit = state.unit;
     if (time > policy_options_.slice && unit == Duration::zero()) unit = 50us;
     const Duration predicted = Chance(10) ? RandomTime(1us, 5ms) : time;
@@ -336,7 +336,7 @@ void World::CheckLookahead(const Command& next) {
 }
 
 // Checked after all actions of a moment: a high-class client waits only for work that was on the
-// device when it arrived, and the stoppable part of that has been stopped.
+// device when the client arrived, and the stoppable part of this work has been stopped.
 void World::CheckClasses() {
   if (!IsPriority() || policy_options_.low_floor > 0.0) return;
   std::size_t high_queued = 0, unwindowed = 0;

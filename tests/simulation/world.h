@@ -20,9 +20,10 @@
 
 namespace gpushared::testing {
 
-// Clients that come, go, die, change class, sleep, burst and launch kernels whose times differ from
-// their predictions; a device that stops between units. Everything, including policy and options,
-// follows from the seed. Invariants are checked after each step; the first violation ends the run.
+// Clients that connect, die, change class, sleep, submit bursts, and launch kernels whose times
+// differ from their predictions; a device that stops between units. Everything, including policy
+// and options, follows from the seed. Invariants are checked after each step; the first violation
+// ends the run.
 //
 // Thread-compatible.
 class World {
@@ -36,14 +37,15 @@ class World {
     std::uint64_t steps = 0;
     std::uint64_t submits = 0, stops = 0, deaths = 0, completed = 0;
     std::uint64_t looked_ahead =
-        0;  // Submissions after work of their stream while an urgent client is connected.
+        0;  // Submissions behind work of the same stream while an urgent client is connected.
   };
 
   explicit World(std::uint64_t seed);
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
-  // Causes random events first, then none until all work is done.
+  // Takes `steps` steps with a random event each, and then runs without events until all work is
+  // done.
   Outcome Run(std::uint64_t steps);
   // Returns the seed's choices in one line.
   std::string Describe() const;
@@ -51,9 +53,9 @@ class World {
  private:
   struct Client {
     scheduler::ClientSpec spec;
-    // Times of its commands.
+    // Most of its commands take between half of this time and this time.
     Duration time_typical{};
-    Duration unit{};  // 0 if the command is not stoppable.
+    Duration unit{};  // Its commands stop between units of this time; 0: they are not stoppable.
     std::size_t queued = 0;
     std::vector<std::uint64_t> requests;  // The open requests.
   };
@@ -116,7 +118,7 @@ class World {
   std::map<ClientId, Client> clients_;
   std::set<ClientId> dead_;
   std::map<std::uint64_t, Command> commands_;  // Queued or in flight.
-  std::optional<Duration> launch_bubble_;      // The lane's launch bubble.
+  std::optional<Duration> launch_bubble_;
   TimePoint now_{};
   std::uint64_t last_client_ = 0;
   std::uint64_t last_command_ = 0;

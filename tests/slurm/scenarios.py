@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The view of gpushared by jobs on a Slurm cluster. Usage: scenarios.py PROGRAMS PLUGIN WORK RESULTS [SCENARIO...]"""
+"""Tests gpushared from jobs on a Slurm cluster. Usage: scenarios.py PROGRAMS PLUGIN WORK RESULTS [SCENARIO...]"""
 import json
 import os
 import pathlib
@@ -36,7 +36,7 @@ class Jobs:
         return self.cluster.run("ctl", "srun", *options, user=USER, environment=environment, check=False)
 
     def begin(self, *options) -> subprocess.Popen:
-        """Starts srun in the background. Its output is in `output`."""
+        """Starts srun in the background. Its output and errors are in the returned process's `stdout`."""
         return subprocess.Popen(self.cluster.inside("ctl", ["srun", *options], USER), stdin=subprocess.DEVNULL,
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=self.cluster.environment,
                                 cwd=self.cluster.work / "jobs")
@@ -203,7 +203,7 @@ def accounting(jobs: Jobs):
 
 
 def restarted_server(jobs: Jobs):
-    """A node's server is restarted under load: jobs elsewhere continue, and the job there is told why it ended."""
+    """A node's server is restarted under load: jobs elsewhere continue, and the job on the node gets the reason."""
     there = jobs.begin("-n1", "-w", "n1", "--qos=batch", "--gres=gpushared:25", *jobs.train(40))
     elsewhere = jobs.begin("-n1", "-w", "n2", "--qos=batch", "--gres=gpushared:25", *jobs.train(8))
     until("both are there", lambda: all(len(jobs.clients(node)) == 1 for node in NODES), 30)

@@ -20,7 +20,7 @@ struct SamePair : std::false_type {};
   template <>                        \
   struct SamePair<ours, theirs> : std::true_type {}
 
-// The type as which a value is passed: for an enumeration, its underlying integer.
+// The type that is passed for a T: the underlying integer of an enumeration, otherwise T.
 template <typename T, bool = std::is_enum_v<T>>
 struct Plain {
   using Type = T;

@@ -82,7 +82,7 @@ struct Failure {
 
 }  // namespace
 
-// A client's session, with its segments, its memory and its thread.
+// A client's session, with its segments and its memory. Run serves it on the calling thread.
 class FakeWorker::Session {
  public:
   Session(FakeWorker& worker, ipc::UniqueFd socket)
@@ -544,7 +544,7 @@ void FakeWorker::Answer(ipc::UniqueFd socket) {
                                        ipc::Rejected{.status = options_.reject_hello}, Soon()));
     return;
   }
-  // On the heap, because it holds buffers that are too large for a sanitizer's stack frames.
+  // The session is on the heap, because its buffers are too large for a sanitizer's stack frames.
   std::make_unique<Session>(*this, std::move(socket))->Run(frame->request);
   ++sessions_ended_;
 }

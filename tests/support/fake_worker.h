@@ -77,12 +77,12 @@ class FakeWorker {
   void set_answering(bool on) { answering_ = on; }
   // Delays the answer that a module is loaded by this time.
   void set_load_takes(std::chrono::milliseconds time) { load_takes_ = time; }
-  // How the next request is answered falsely, as a broken or hostile server would do.
+  // Makes the worker answer the next request falsely, as a broken or hostile server would.
   enum class Lie : std::uint8_t { kNone, kOtherRequest, kOtherKind };
   void set_lie(Lie lie) { lie_ = lie; }
-  // Sends every session a message that its client did not request.
+  // Sends one session a message that its client did not request.
   void SendUnrequested() { sends_unrequested_ = true; }
-  // Makes the command fail with `status` instead of being executed; kKernelFault is reported with
+  // Makes the command fail with `status` after it was executed; kKernelFault is reported with
   // FaultKind::kMisalignedAddress.
   void FailAt(std::uint32_t stream, std::uint64_t sequence, Status status);
   // Answers kWhy on a socket that the function takes over; it may block until the socket is closed.
@@ -103,7 +103,7 @@ class FakeWorker {
   std::vector<std::uint64_t> resizes() const;  // The requested sizes.
   std::size_t staging_buffers_added() const { return staging_buffers_added_; }
   std::size_t sessions_ended() const { return sessions_ended_; }
-  // Returns why sessions were ended whose client broke the protocol. Tests expect no entries.
+  // Returns the violations of the protocol for which sessions were ended. Tests expect none.
   std::vector<std::string> violations() const;
   std::optional<ipc::Hello> last_hello() const;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client of a server process that only fills its memory.
+// A client whose only work is to fill its own device memory.
 
 #ifndef GPUSHARED_TESTS_SUPPORT_FILLER_H_
 #define GPUSHARED_TESTS_SUPPORT_FILLER_H_
@@ -21,7 +21,7 @@ inline constexpr std::size_t kFillerBytes = std::size_t{1} << 20;
 // Not thread-safe.
 struct Filler {
   Client client;
-  DeviceBuffer memory;  // Of kFillerBytes.
+  DeviceBuffer memory;  // Has kFillerBytes bytes.
 };
 
 inline Filler ComeToFill(const ServerProcess& server, const std::string& name,

@@ -35,8 +35,8 @@ GpuServer::GpuServer(const GpuServerOptions& options) {
   }
   arguments.insert(arguments.end(), options.arguments.begin(), options.arguments.end());
   server_ = std::make_unique<ServerProcess>(std::move(arguments));
-  // Only the server and its workers need the variables, so they are removed from the test's own
-  // environment.
+  // Removes the variables from the test's own environment, because only the server and its workers
+  // need them.
   for (const auto& [name, value] : variables) ::unsetenv(name);
 }
 

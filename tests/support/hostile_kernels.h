@@ -12,7 +12,7 @@ namespace gpushared::testing {
 
 // How a kernel is kept from other clients' memory.
 enum class HostilePlace : std::uint8_t {
-  kFenced,  // A kernel that faults or is ended takes the context with it.
+  kFenced,  // A kernel that faults or is ended also ends the context.
   kContained,
 };
 

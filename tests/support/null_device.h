@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A device that finishes all work at once, so that only our own overhead remains. Optionally, its
-// work takes a given time, one item after the other, without using the process's time.
+// work takes a given time, one item after the other, without using CPU time.
 
 #ifndef GPUSHARED_TESTS_SUPPORT_NULL_DEVICE_H_
 #define GPUSHARED_TESTS_SUPPORT_NULL_DEVICE_H_
@@ -36,7 +36,7 @@ class NullSpace : public device::Space {
   const device::ModuleRecipe recipe_;
 };
 
-// A kernel with a given number of parameter bytes.
+// A module with one kernel, which has a given number of parameter bytes.
 class NullModule : public device::Module {
  public:
   explicit NullModule(std::uint32_t parameter_bytes) {
@@ -121,7 +121,7 @@ class NullDevice : public device::Device {
   const std::chrono::nanoseconds work_time_;
   device::DeviceClock::time_point busy_until_ = kAtOnce;
   device::DeviceInfo info_;
-  // Larger than the number of commands that a lane submits to a device.
+  // Larger than the number of commands that a lane has on a device at once.
   std::array<Done, 1024> ring_{};
   std::uint64_t done_ = 0, taken_ = 0;
   std::uint64_t spaces_ = 0;

@@ -14,8 +14,8 @@
 
 namespace gpushared::testing {
 
-// A compiler for the fake driver, which accepts text as code. Returns its input and reports it as
-// cached.
+// A compiler for the fake driver, which accepts text as code. Returns the input marked as compiled,
+// and reports every text as cached.
 class PlainCompiler : public device::CodeCompiler {
  public:
   Result<std::vector<std::byte>> Compile(std::string_view ptx,

@@ -69,8 +69,8 @@ class PolicyTimeline {
     return id;
   }
 
-  // Submits a request of `count` such commands that arrived `waited` ago, and returns its last
-  // command.
+  // Submits a request that arrived `waited` ago and consists of `count` such commands. Returns the
+  // last command.
   std::uint64_t PostRequest(ClientId client, const Command& command, int count = 1,
                             Duration waited = {}) {
     const std::uint64_t request = ++last_request_;

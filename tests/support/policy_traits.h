@@ -10,8 +10,8 @@
 
 namespace gpushared::testing {
 
-// Returns whether the policy never preempts. It never does if not even the high class preempts low
-// work, which PolicyConformance checks.
+// Returns whether the policy never preempts: whether IsPreemptibleBy does not let even the high
+// class preempt low work. PolicyConformance checks that every preemption obeys IsPreemptibleBy.
 inline bool StopsNothing(const scheduler::Policy& policy) {
   const scheduler::ClientSpec low{.scheduling_class = scheduler::SchedulingClass::kLow};
   const scheduler::ClientSpec high{.scheduling_class = scheduler::SchedulingClass::kHigh,

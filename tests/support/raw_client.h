@@ -29,7 +29,7 @@
 
 namespace gpushared::testing {
 
-// The position of a launch or a mark in its stream.
+// The position of a command in its stream.
 using Sequence = std::uint64_t;
 
 struct Blocks {
@@ -84,14 +84,15 @@ ipc::GraphRecord GetNode(const NodePlace& place, Record node, std::span<const st
   return record;
 }
 
-// Returns the number of the kernel with this name in a loaded module; an invalid one if it does not
-// exist.
+// Returns the number of the kernel with this name in a loaded module; an invalid number if there is
+// no such kernel.
 std::uint32_t KernelNumber(const ipc::ModuleLoaded& module, std::string_view name);
 // Returns launch parameters: an address, then zeros.
 std::vector<std::byte> ParametersAt(std::uint64_t address, std::size_t bytes);
 
-// Waits end after kPatience with false, an empty value or kTimedOut. A rejection by the server is
-// returned as its Status. Thread-compatible.
+// A connection to a broker or worker. Waits end after kPatience with false, an empty value or
+// kTimedOut. If the server rejects a request, the Status of the rejection is returned.
+// Thread-compatible.
 class RawClient {
  public:
   static constexpr std::chrono::milliseconds kPatience = std::chrono::seconds(30);

@@ -32,10 +32,10 @@ int ExitCode(int wait_status) {
   return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
 }
 
-// Returns whether the process `server` serves connections at the path, i.e. has ended a connection
-// that sends nothing more, because only then are its other endpoints open, too. Checks the process,
-// because a child of the previous server may still hold that server's socket until it executes the
-// worker's program.
+// Returns whether the process `server` has ended a connection at the path that sends nothing. That
+// a connection is accepted does not suffice, because the server's other endpoints may not be open
+// yet. Checks the process, because a child of the previous server may still hold that server's
+// socket until the child executes the worker's program.
 bool Serves(const std::string& socket_path, pid_t server) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;

@@ -51,8 +51,8 @@ std::string Stacks(pid_t pid) {
   std::error_code error;
   for (const auto& thread : std::filesystem::directory_iterator(process / "task", error)) {
     text += "- thread " + thread.path().filename().string() + "\n";
-    // schedstat distinguishes a thread that spins from one that got no core: ns that it ran, and
-    // waited.
+    // schedstat has the ns for which the thread ran and waited for a core, which distinguish a
+    // thread that spins from one that got no core.
     for (const char* file : {"comm", "stat", "schedstat", "wchan", "syscall", "stack"}) {
       text += Section(thread.path(), file);
     }

@@ -184,7 +184,7 @@ class StepSpace : public device::Space {
   static constexpr std::uint64_t kVariablesAt = kRangeBytes / 2;
   using MemoryCall = StepDevice::MemoryCall;
 
-  // Both are called under the device's mutex.
+  // Move and Resident are called under the device's mutex.
   Status Move(std::uint64_t offset, bool goes_out) {
     const std::uint64_t step = offset / kStepBytes;
     if (step >= is_away_.size() || is_away_[step] == goes_out) return {};

@@ -36,8 +36,8 @@ struct StepDeviceOptions {
   bool can_kill = true;
   // Without can_kill: launches poll for a kill, and the test then ends them.
   bool may_be_killed = false;
-  // launches_block: submitting a launch blocks until HoldNothing. With polling_kernels_end it
-  // blocks only until kernels are told to end.
+  // launches_block: submitting a launch blocks until HoldNothing. With polling_kernels_end the
+  // submission also proceeds when ReportKernelsToEnd is called.
   bool launches_block = false;
   bool polling_kernels_end = false;
   // The device wakes no thread, so it must be polled while it has work.
@@ -67,7 +67,7 @@ class StepDevice : public device::Device {
     std::uint8_t priority = 0;
     std::uint64_t first_unit = 0;
     std::uint64_t units = 0;
-    std::string kernel;           // Empty for copies and fills.
+    std::string kernel;           // Empty except for launches.
     std::size_t nodes = 0;        // Number of graph nodes; 0 if not a graph.
     bool may_be_stopped = false;  // LaunchWork::may_be_stopped.
     std::vector<std::byte> parameters;
@@ -102,7 +102,7 @@ class StepDevice : public device::Device {
   void FinishAll();
   // Runs this many units of the oldest work, and ends it if those were its last.
   void RunUnits(std::uint64_t units);
-  // From now on completions of launches that are not stopped report this duration.
+  // From now on completions of launches in their original form report this duration.
   void LaunchesTake(std::chrono::microseconds time);
   // From now on work ends as soon as it is submitted; ends all present work.
   void RunAtOnce();
@@ -119,7 +119,7 @@ class StepDevice : public device::Device {
   int spaces_alive() const;
   // Returns the isolation of the space that was created last.
   device::Isolation isolation() const;
-  // Returns the bytes that the client that was created last must leave free.
+  // Returns the left_free_bytes of the space that was created last.
   std::uint64_t left_free_bytes() const;
   int modules_alive() const;
   std::uint64_t mapped_bytes() const;
@@ -135,7 +135,8 @@ class StepDevice : public device::Device {
     friend bool operator==(const MemoryCall&, const MemoryCall&) = default;
   };
   std::vector<MemoryCall> memory_calls() const;
-  // From now on, resizes below this size block; after SuspendSwapsOut, swaps out block.
+  // From now on, resizes to less than this size block. After SuspendSwapsOut, calls of SwapPageOut
+  // block.
   void HoldResizes(std::uint64_t below_bytes);
   void SuspendSwapsOut();
   // Waits until such a call blocks; ReleaseHeldCall lets it proceed. Returns false if none blocks
@@ -157,7 +158,7 @@ class StepDevice : public device::Device {
     device::DeviceClock::time_point started;
   };
 
-  // Blocks until the test lets the call proceed, or abandons it.
+  // Blocks until the test lets the call proceed, or for 30 s.
   void WaitWhileHeld(std::unique_lock<std::mutex>& lock);
   std::uint64_t FreeBytes() const { return options_.memory_bytes - resident_bytes_; }
   void Accept(Work work, Submission submission);

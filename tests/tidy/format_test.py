@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks that every source and header that git tracks or would add is formatted by clang-format 14.
 
-Usage: format_test.py SOURCE_DIR. Exits with 77, which skips it, if it cannot check.
+Usage: format_test.py SOURCE_DIR. Exit code 77 (skipped): clang-format 14 is missing, or SOURCE_DIR is no git checkout.
 """
 import pathlib
 import re
@@ -12,7 +12,7 @@ RELEASE = "14"  # Other releases format some lines differently.
 
 
 def output_of(*command):
-    """Returns the program's output; empty if it does not exist or fails."""
+    """Returns the program's output; empty if the program does not exist or fails."""
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
     except (FileNotFoundError, subprocess.CalledProcessError):

@@ -21,7 +21,7 @@ ALLOWED = {
     "scheduler": {"scheduler", "gpushared/limits", "gpushared/scheduling_class"},
     "scheduler/sim": {"common/command_line", "scheduler", "gpushared"},
     "client_lib": {"client_lib", "ipc", "gpushared"},
-    # It links PTX in the program's own process, and answers for a text's version like a driver.
+    # The drop-in links PTX in the program's own process, and accepts or rejects a text's version like a driver.
     "client_lib/drop_in": {"client_lib", "ipc", "common/cuda_driver", "common/ptx", "gpushared"},
     "server": {"server", "common/command_line", "ipc", "scheduler", "gpushared"},
     "server/platform": {"server/platform", "server/config", "ipc", "gpushared"},
@@ -58,7 +58,7 @@ ALLOWED = {
 # Programs inside a directory: its bans do not apply to them, and only directories that name them may include their
 # files.
 PROGRAMS = {"scheduler/sim"}
-# Libraries that a directory must not see at all.
+# Libraries that a directory must not include.
 BANNED = {
     "ipc": ("spdlog", "cuda", "nlohmann"),
     "scheduler": ("spdlog", "boost", "thread", "mutex", "condition_variable", "fstream", "random",
@@ -78,7 +78,7 @@ UNSPOKEN = {
     "scheduler": ("steady_clock", "system_clock", "high_resolution_clock", "utc_clock", "clock_gettime", "gettimeofday",
                   "timespec_get", "__rdtsc"),
 }
-# Headers that belong to another one: its private parts, in a separate file.
+# Headers that contain private parts of another header in a separate file.
 PRIVATE_PARTS = {
     "server/broker/broker_parts": "server/broker/broker",
     "server/device/cuda/cuda_device_impl": "server/device/cuda/cuda_device",
@@ -203,8 +203,8 @@ def violations(root: pathlib.Path, top: str):
 
 
 def unit_of(name: str, text: str, headers: set) -> str:
-    """Returns the header that a file belongs to: of its own name, or, for another source of one class, the first it
-    includes."""
+    """Returns the header that a file belongs to: the header of the same name, or else, for a further source of a class,
+    the header that the file includes first."""
     unit = name.rsplit(".", 1)[0]
     first = next(iter(QUOTED.findall(text)), "").rsplit(".", 1)[0]
     if not name.endswith(".h") and unit not in headers and unit.startswith(first) and first in headers:

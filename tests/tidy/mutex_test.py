@@ -10,7 +10,7 @@ import tempfile
 
 DIRECTORIES = ("ipc", "server", "client_lib", "samples")
 WRAPPERS = "ipc/include/gpushared/mutex.h"
-# Clang's analysis does not follow those of the standard library.
+# Clang's analysis does not follow the mutexes and locks of the standard library.
 UNCHECKED = re.compile(r"\bstd::(\w*mutex|lock_guard|unique_lock|scoped_lock|shared_lock)\b|\bpthread_(mutex|rwlock)_t\b")
 MEMBER = re.compile(r"^ +(?:mutable )?(?:gpushared::)?(?:Shared)?Mutex (\w+);(.*)$", re.M)
 NAMES = r"GPUSHARED_(?:GUARDED_BY|REQUIRES)\([^()]*\b{}\b"

@@ -26,7 +26,7 @@ class Setup(unittest.TestCase):
         self.root = pathlib.Path(directory.name)
         script = self.root / "packaging/setup_debian.sh"
         script.parent.mkdir()
-        # Without the machine's own toolkit, which would precede the fetched one.
+        # Hides the machine's own toolkit, which would precede the fetched one.
         script.write_text(SCRIPT.replace("/usr/local/cuda", str(self.root / "none")), encoding="utf-8")
         write_program(self.root / "bin/dpkg-query", "echo install ok installed")
         # Pretends that the wheels have been fetched before.
@@ -45,7 +45,7 @@ class Setup(unittest.TestCase):
             check=True, capture_output=True, text=True)
         return run.stdout.strip(), run.stderr
 
-    def test_a_toolkit_that_is_new_enough_is_taken(self):
+    def test_a_toolkit_that_is_new_enough_is_used(self):
         for release in ("13.0", "13.1", "20.4"):
             home, said = self.chosen(f"echo 'Cuda compilation tools, release {release}, V{release}.1'")
             self.assertEqual((home, said), (str(self.root / "toolkit"), ""))
@@ -79,7 +79,7 @@ class Setup(unittest.TestCase):
         self.assertFalse({"libgtest-dev", "libgmock-dev", "clang", "python3-venv", "libyaml-cpp-dev"} & packages)
         self.assertEqual(run.stdout, "CUDA_HOME=\n")
 
-    def test_tests_add_gtest_and_nvcc_and_are_taken_when_nothing_is_named(self):
+    def test_part_tests_adds_gtest_and_nvcc_and_is_the_default(self):
         named, packages = self.installed("tests")
         self.assertLessEqual({"g++", "libgtest-dev", "libyaml-cpp-dev"}, packages)
         self.assertNotIn("clang", packages)

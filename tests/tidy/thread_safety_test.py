@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks that clang rejects wrong uses of the mutexes of gpushared/mutex.h, and accepts correct ones.
 
-Usage: thread_safety_test.py SOURCE_DIR. Exits with 77, which skips it, if there is no clang.
+Usage: thread_safety_test.py SOURCE_DIR. Exit code 77 (skipped): there is no clang.
 """
 import pathlib
 import re

@@ -38,7 +38,7 @@ RETIRED = {
     "uncut": "nonpreemptible",
 }
 SUFFIXES = {".c", ".cmake", ".cpp", ".cu", ".h", ".inc", ".js", ".json", ".proto", ".py", ".scd", ".sh", ".toml", ".txt", ".yaml", ".yml"}
-# Compiled texts and figures of others, and the words themselves.
+# PTX that compilers generated, stored measurements, and this file, which contains the retired words.
 SKIPPED = ("tests/corpus/ptx/", "tests/fuzz/corpus/", "tests/gpu/results/", "tests/tidy/words_test.py")
 PHRASES = sorted(((tuple(old.split()), new) for old, new in RETIRED.items()), key=lambda each: -len(each[0]))
 
@@ -80,7 +80,7 @@ def main(root):
             continue
         text, is_doc = path.read_text(encoding="utf-8", errors="replace"), False
         for number, line in enumerate(text.splitlines(), 1):
-            # Docstrings of Python.
+            # Skips docstrings of Python.
             quotes = line.count('"""') if file.suffix == ".py" else 0
             was_doc, is_doc = is_doc, is_doc != (quotes == 1)
             if was_doc or quotes:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real Prometheus scrapes while 200 clients come and go: no counter decreases, and at the end its sums equal the
-server's.
+"""A real Prometheus scrapes while 200 clients connect and disconnect. No counter decreases, and at the end the sums in
+Prometheus equal those of the server.
 
 Usage: churn_test.py DIRECTORY_OF_PROGRAMS [SECONDS]. Exit code 77: Prometheus is not installed.
 """
@@ -54,7 +54,7 @@ def check_no_counter_fell(observed, seconds):
 
 
 def session_log(status):
-    """Returns Prometheus's expected values at the end, by name and class."""
+    """Yields the values that Prometheus must have at the end, with name and class."""
     totals = status["devices"][0]["totals"]
     for name, key in OF_DEVICE.items():
         yield f"gpushared_{name}_total", "", totals[key]

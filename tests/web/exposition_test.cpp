@@ -106,7 +106,7 @@ TEST(Exposition, ChoosesClientsPreferredFormat) {
   const auto is_open = [](std::string_view accept) {
     return PreferredFormat(accept) == TextFormat::kOpenMetrics;
   };
-  // Prometheus 2.42, and 2.53.
+  // The headers of Prometheus 2.42 and of 2.53.
   EXPECT_TRUE(
       is_open("application/openmetrics-text;version=1.0.0,application/openmetrics-text;"
               "version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"));
@@ -200,7 +200,7 @@ TEST(Metrics, CountsSwapsAndWaitsForThem) {
               Not(HasSubstr("\ngpushared_overcommit_bytes{")));
 }
 
-// Names of programs are those that their users chose.
+// Users choose the names of programs.
 TEST(Metrics, NamesOwnersLikeDcgmExporterAndEscapesThem) {
   const json owner = {{"uid", "0"},
                       {"namespace", "shop"},

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every expression of the dashboard and of the alerts has a series in a Prometheus that scraped a server under load. Those
-about GPUs, which this server does not have, are only about families that the server describes.
+"""Every expression of the dashboard and of the alerts has a series in a Prometheus that scraped a server under load.
+Because this server has no GPU, the metrics in expressions about GPUs must only be described by the server.
 
 Usage: expressions_test.py DIRECTORY_OF_PROGRAMS SOURCE_DIR. Exit code 77: Prometheus is not installed.
 """
@@ -50,7 +50,7 @@ def load(observed):
     observed.start(*train, "--steps", "0", "--seconds", SECONDS * 4, env=observed.environment())
     observed.start(programs / "serve", "--model", observed.directory / "model", "--batch", "8", "--requests", "100000",
                    "--service-ms", "5", "--load", "0.3", "--latency-target-ms", "25", env=observed.environment())
-    # A client is rejected repeatedly, so that there is a rate: serve is of class high.
+    # The endpoint `narrow` rejects serve, which has class high. Repeated rejections give a rate.
     narrow = {**observed.environment(), "GPUSHARED_SOCKET": str(observed.directory / "narrow/gpushared.sock")}
 
     def is_rejected():

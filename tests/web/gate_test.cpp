@@ -64,7 +64,7 @@ TEST(Gate, AcceptsOnlyCompleteToken) {
   EXPECT_TRUE(Gate("", {}).IsAuthorized({}));
 }
 
-TEST(Gate, ACookieHoldsForTheGateThatGaveIt) {
+TEST(Gate, CookieIsValidOnlyForGateThatIssuedIt) {
   const Gate gate(kToken, {}), next(kToken, {});
   const std::string given = gate.Cookie();
   EXPECT_THAT(given, HasSubstr("; HttpOnly; SameSite=Strict"));

@@ -121,7 +121,7 @@ TEST(HttpServer, PassesWholeRequestToHandler) {
   const RunningServer server({});
   EXPECT_THAT(RawHttp::Get(server.port(), "/echo?a=1?b", "Host: one\r\nCookie: c=d\r\n"),
               HasSubstr("\r\n\r\na=1?b|one|c=d|"));
-  // Two such headers would be ambiguous.
+  // Two Host headers would be ambiguous.
   EXPECT_THAT(RawHttp::Get(server.port(), "/echo", "Host: one\r\nHost: two\r\n"),
               HasSubstr("\r\n\r\n|||"));
   RawHttp form(server.port());
@@ -172,14 +172,14 @@ TEST(HttpServer, StreamsEndWithTheirReadersAndAreLimited) {
 }
 
 TEST(HttpServer, AStreamThatDoesNotReadIsDropped) {
-  // Long enough that only the bound can drop it.
+  // answer_time_max is so long that the stream can only be dropped because of events_behind_max.
   RunningServer server({.events_behind_max = 4, .answer_time_max = 60s});
   RawHttp hungry(server.port(), 4096), good(server.port());
   for (RawHttp* each : {&hungry, &good}) {
     EXPECT_TRUE(each->Send("GET /stream HTTP/1.1\r\nHost: localhost\r\n\r\n"));
   }
   ASSERT_TRUE(server.AwaitStreams(2));
-  // More than the kernel buffers for a client that does not read.
+  // Publishes more than the kernel buffers for a client that does not read.
   for (int i = 0; i < 10; ++i) {
     const std::string end = "end " + std::to_string(i) + "\n";
     server.Publish(std::string(std::size_t{1} << 20, 'x') + end);
@@ -250,7 +250,8 @@ TEST(HttpServer, ClosesAnsweredConnectionsForNewOnes) {
     EXPECT_TRUE(staying.back().Send(kAsk));
     ASSERT_THAT(staying.back().ReadUntil("\r\n\r\nxxx"), StartsWith("HTTP/1.1 200 ")) << i;
   }
-  // Its peer has no older one, but it has not been answered.
+  // `slow` is the oldest connection of its peer, but is kept because its request has not been
+  // answered.
   EXPECT_TRUE(slow.Send(kAsk));
   EXPECT_THAT(slow.ReadAll(), StartsWith("HTTP/1.1 200 "));
 }
@@ -292,12 +293,12 @@ TEST(HttpServer, ClosesAStreamForAPeerWithFewer) {
     second.emplace_back(server.port(), 0, "127.0.0.3");
     EXPECT_TRUE(second.back().Send(kAskForStream));
     EXPECT_THAT(second.back().ReadUntil("begin\n"), StartsWith("HTTP/1.1 200 "));
-    // The oldest.
+    // The oldest stream of the first peer is closed.
     EXPECT_THAT(first.front().ReadAll(), HasSubstr("begin\n"));
     EXPECT_TRUE(first.front().was_closed());
     first.pop_front();
   }
-  // Now both have two.
+  // Now both peers have two streams.
   RawHttp third(server.port(), 0, "127.0.0.3");
   EXPECT_TRUE(third.Send(kAskForStream));
   EXPECT_THAT(third.ReadAll(), StartsWith("HTTP/1.1 503 "));

@@ -64,7 +64,7 @@ TEST(Peer, HalfClosedConnectionKeepsItsUser) {
   Pair pair(AF_INET);
   ::shutdown(pair.client.get(), SHUT_WR);
   EXPECT_EQ(GetPeer(pair.server.get()), Me());
-  // The kernel reports root as the owner of such a socket.
+  // After the client has closed its socket, the kernel reports root as the owner.
   pair.client = ipc::UniqueFd();
   EXPECT_EQ(GetPeer(pair.server.get()), "127.0.0.1");
 }

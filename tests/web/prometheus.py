@@ -37,7 +37,7 @@ def get(url, accept="*/*"):
 
 
 class Observed:
-    """A context manager for the three programs, whose end ends every process."""
+    """A context manager for the three programs; leaving the context ends every process."""
 
     def __init__(self, programs, config=""):
         self.bin = pathlib.Path(programs).resolve()

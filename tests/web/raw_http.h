@@ -41,7 +41,7 @@ class RawHttp {
   }
 
   bool is_connected() const { return is_connected_; }
-  // Returns false if the server does not take all of it.
+  // Returns false if the text cannot be sent completely.
   bool Send(std::string_view text) {
     while (!text.empty()) {
       const ssize_t sent = ::send(socket_.get(), text.data(), text.size(), MSG_NOSIGNAL);
@@ -50,11 +50,12 @@ class RawHttp {
     }
     return true;
   }
-  // Reads until the server closes the connection, or for that long.
+  // Reads until the server closes the connection, or until `limit` has passed.
   std::string ReadAll(std::chrono::milliseconds limit = std::chrono::seconds(20)) {
     return ReadUntil("", limit);
   }
-  // The same, or until the received text ends with `end_text`, unless that is empty.
+  // Reads like ReadAll, and also stops when the received text ends with `end_text`, unless
+  // `end_text` is empty.
   std::string ReadUntil(std::string_view end_text,
                         std::chrono::milliseconds limit = std::chrono::seconds(20)) {
     std::string all;

@@ -28,7 +28,7 @@ def check_open_metrics(text):
     except ImportError:
         print("not looked at: OpenMetrics, without prometheus_client of PyPI; tests/run.sh metrics fetches it")
         return
-    families = list(text_string_to_metric_families(text.decode()))  # Strict: it raises.
+    families = list(text_string_to_metric_families(text.decode()))  # The parser is strict and raises exceptions.
     if len(families) < 30:
         sys.exit(f"OpenMetrics has {len(families)} families only")
     print(f"prometheus_client accepts OpenMetrics: {len(families)} families")

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scrapes /metrics next to a local user who opens and keeps 450 connections a second: every scrape must be answered.
 
-As root, the storm runs as another user (nobody), who then cannot keep a page from its events either.
+If the test runs as root, the storm runs as the user nobody, and a second storm, which reads all streams, must not keep
+a page from receiving events.
 
 Usage: storm_test.py DIRECTORY_OF_PROGRAMS
 """
@@ -65,14 +66,14 @@ def take_streams(address, _path, _is_narrow, opened):
     kept = []
     for _ in range(STREAMS):
         kept.append(connect(address, "/events"))
-        kept[-1].recv(1)  # It has an answer, or was rejected.
+        kept[-1].recv(1)  # Waits until the request has been answered or rejected.
         opened.value += 1
     time.sleep(600)
 
 
 @contextlib.contextmanager
 def beside(deed, address, path=None, is_narrow=False, least=RATE):
-    """Runs the block while a process of another user does that and has opened this many connections."""
+    """Runs the block while a process of another user runs `deed`, once it has opened `least` connections."""
     fork = multiprocessing.get_context("fork")
     opened = fork.Value("l", 0)
     other = fork.Process(target=deed, args=(address, path, is_narrow, opened), daemon=True)

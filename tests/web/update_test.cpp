@@ -115,7 +115,7 @@ TEST(SliceBins, ShowRunTimeOfEachClient) {
   bins.Add(GetSlice(7, 1'004ms, 1'023ms));
   bins.Add(GetSlice(7, 1'025ms, 1'026ms));
   bins.Add(GetSlice(9, 2'000ms, 2'010ms));
-  bins.Add(GetSlice(9, 2'010ms, 2'010ms));  // It took no time.
+  bins.Add(GetSlice(9, 2'010ms, 2'010ms));  // This slice took no time.
   EXPECT_EQ(bins.Take(),
             (json{{"bin_ms", 10},
                   {"ran",
@@ -154,7 +154,7 @@ TEST(TraceTimelines, DeviceWithoutTraceHasCoarseTimelineWithReason) {
   ASSERT_EQ(told.size(), 1U);
   EXPECT_EQ(told.at("cpu:0")["bin_ms"], 250);
   EXPECT_EQ(told.at("cpu:0")["coarse"], "cpu:0 is watched by 8 others");
-  // It is not requested repeatedly.
+  // The trace is not requested again immediately.
   traces.Follow(status, kNow + 1s);
   EXPECT_EQ(asked, 1);
   traces.Follow(status, kNow + 6s);

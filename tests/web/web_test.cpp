@@ -55,7 +55,7 @@ class WebProcess {
   WebProcess(const WebProcess&) = delete;
   WebProcess& operator=(const WebProcess&) = delete;
 
-  // Ends it with SIGTERM; returns the exit status.
+  // Ends the program with SIGTERM, and returns the exit status.
   int End() {
     ::kill(pid_, SIGTERM);
     int status = -1;
@@ -75,7 +75,7 @@ class WebProcess {
   std::uint16_t port_ = 0;
 };
 
-// Values by sample name in its written form: "name{labels}".
+// Returns the values by the written form of the sample, "name{labels}".
 std::map<std::string, double> Samples(const std::string& text) {
   std::map<std::string, double> samples;
   std::istringstream lines(text.substr(std::min(text.find("\r\n\r\n"), text.size())));
@@ -114,7 +114,7 @@ TEST(Web, CountersDoNotFallWhileClientsComeAndGo) {
   std::map<std::string, double> before;
   for (int round = 1; round <= 5; ++round) {
     ComeFillAndLeave(server, 10);
-    // Answers are shared for a second, so this one may be an earlier one.
+    // Answers are shared for a second, so this answer may be older than the fills.
     ASSERT_TRUE(Eventually([&] {
       return SumOf(Samples(web.Get("/metrics")), "gpushared_fills_total") == 10 * round;
     }));
@@ -133,7 +133,7 @@ TEST(Web, CountersDoNotFallWhileClientsComeAndGo) {
   EXPECT_GT(SumOf(before, "gpushared_device_busy_seconds_total"), 0);
   EXPECT_EQ(SumOf(before, "gpushared_sessions_started_total"), 5);
   EXPECT_EQ(SumOf(before, "gpushared_endpoint_sessions_started_total"), 5);
-  // The broker counts these, and may have been queried a moment earlier than the worker.
+  // The broker counts admitted clients, and may have been queried a moment earlier than the worker.
   EXPECT_TRUE(Eventually([&] {
     return SumOf(Samples(web.Get("/metrics")), "gpushared_endpoint_admitted_total") == 5;
   }));

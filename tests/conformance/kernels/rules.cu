@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of the device conformance suite. Each has a counterpart of the same name in
-// rule_kernels.cpp, for devices that do not execute PTX.
+// Kernels of the device conformance suite.
 
 #include <cstdio>
 
@@ -26,7 +25,7 @@ extern "C" __global__ void mix(Word* out, Word* runs, Word rounds) {
   if (threadIdx.x == 0) runs[blockIdx.x] += 1;
 }
 
-// Appends `tag` to the list at `cursor`.
+// Appends `tag` to `list`. `cursor` is the number of its elements.
 extern "C" __global__ void append(Word* cursor, Word* list, Word tag) {
   if (threadIdx.x == 0) list[atomicAdd(cursor, 1)] = tag;
 }

@@ -79,7 +79,7 @@ class TerminalOfTmux {
         {"resize-window", "-x", std::to_string(size.columns), "-y", std::to_string(size.rows)});
   }
   std::string Screen() const { return Tmux({"capture-pane", "-p"}); }
-  // Includes the colour sequences.
+  // Returns the screen with its colour sequences.
   std::string Coloured() const { return Tmux({"capture-pane", "-p", "-e"}); }
   bool Shows(const std::string& text) const {
     return Eventually([&] { return Screen().find(text) != std::string::npos; });

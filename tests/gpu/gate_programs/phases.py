@@ -8,7 +8,7 @@ A program reads commands from stdin, one per line, and answers each with a line 
     stop            only ends a phase; has no answer
 
 An answer with the key "error" says why the command failed. The program ends with its input, and is killed after
---limit seconds even if it hangs inside the driver. All times are in seconds on the clock that processes share.
+--limit seconds even if it hangs inside the driver. Points in time are in seconds on the clock that processes share.
 """
 import argparse
 import ctypes

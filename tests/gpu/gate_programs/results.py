@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The results that programs of this directory report to gate_facts.py, as lines on stdout.
 
-Each computes on the first GPU, from its own numbers, so that two runs have the same results.
+Each program computes on the first GPU, from its own numbers, so that two runs have the same results.
 """
 import hashlib
 import importlib
@@ -26,5 +26,5 @@ def bits(name, array):
 
 
 def near(name, number):
-    """Reports a result that may differ in its last digits, because the order of its sums may."""
+    """Reports a result whose last digits may differ between runs, because the order of additions may differ."""
     print(f"near {name} {float(number)!r}", flush=True)

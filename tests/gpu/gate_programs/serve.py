@@ -16,7 +16,7 @@ nn, functional = torch.nn, torch.nn.functional
 
 DEPTHS = (3, 4, 6, 3)  # Bottleneck blocks of each stage.
 WARM_UP = 5
-SPIN_S = 0.0005  # Longer than a sleep takes to end.
+SPIN_S = 0.0005  # Longer than the delay with which a sleep ends.
 
 
 def convolution(inputs, outputs, size, stride=1):

@@ -75,7 +75,7 @@ class Trainer:
         self.steps, self.errors = {}, {}
 
     def prepare(self):
-        """A mode that cannot be prepared affects no other."""
+        """Prepares all modes. A mode that cannot be prepared does not affect the others."""
         torch.manual_seed(1)
         for mode in self.modes:
             try:

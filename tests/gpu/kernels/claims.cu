@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Each block computes `rounds` steps of arithmetic. The loop is unrolled so that its counter costs
-// little, because ptxas chooses the counter's instructions by the code around the loop.
+// Each block computes `rounds` steps of arithmetic. ptxas chooses the instructions of the loop's
+// counter by the code around the loop, so the loop is unrolled to make the counter cost little.
 extern "C" __global__ void busy(unsigned* out, unsigned rounds) {
   unsigned value = threadIdx.x + 1;
 #pragma unroll 32

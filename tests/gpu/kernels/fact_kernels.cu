@@ -55,7 +55,7 @@ extern __shared__ unsigned char dynamic_memory[];
 extern "C" __global__ void shared_alone(unsigned* out, unsigned stores) {
   ReportShared(dynamic_memory, out, stores);
 }
-// The same, after static shared memory.
+// Like shared_alone, but the dynamic shared memory follows static shared memory.
 extern "C" __global__ void shared_after_static(unsigned* out, unsigned stores) {
   __shared__ unsigned fixed[250];
   volatile unsigned* const words = fixed;

@@ -39,7 +39,7 @@ extern "C" __global__ void watch(unsigned* out, unsigned iterations, const volat
   if (threadIdx.x == 0) out[0] = value;
 }
 
-// A large parameter, because library kernels often have so many bytes of parameters.
+// A large parameter, because the parameters of library kernels often have this size.
 struct Wide {
   unsigned words[256];
 };

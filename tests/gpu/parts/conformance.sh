@@ -10,8 +10,8 @@ run_conformance() {  # filter
   : >"$logs/$part.gtest.log"
   run_rules "$1"
 }
-# A rule that hangs or crashes costs only itself, and one that leaves the context dead ends its
-# process with status 3, so later rules run in another process.
+# A rule that hangs or crashes does not affect other rules. A rule that leaves the context dead ends
+# the process with status 3. Later rules then run in another process.
 run_rules() {  # filter
   local log=$logs/$part.gtest.log lost=() dead=0 begun test status
   test=$(conformance_test)

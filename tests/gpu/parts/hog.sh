@@ -56,7 +56,7 @@ hog_chain() {  # start seconds_each
   done
   echo "$chain"
 }
-# For each hog a null launch for a good third of its time, then kernels of 1 ms.
+# Prints options for each hog: null launches for a third of the hog's time, then kernels of 1 ms.
 probe_chain() {  # name start hog...
   local i chain="" at each
   each=$(either 0.4 1.1)

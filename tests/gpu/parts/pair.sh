@@ -26,8 +26,8 @@ contend() {  # contender suffix
   [[ $of == _both ]] && of=_native
   for serve_seed in "${seeds[@]}"; do
     phase "$1 $serve_seed" "$2" serve train && pair_cells "$1" "alone$of $serve_seed" "alone$of"
-    # Once, because the first phase's results show for how long another process's kernel is in the
-    # way.
+    # Measured once per contender, to explain how long another process's kernel delayed the requests
+    # of the first phase.
     [[ $serve_seed -eq 1 && ($1 == "time slicing" || $1 == "MPS, client priority") ]] && beside_another_process "$1"
   done
   return 0
@@ -35,7 +35,8 @@ contend() {  # contender suffix
 
 json() { echo "$scratch/$part.$1.${2// /_}"; }  # train|serve phase
 
-# Both begin at the same moment, or repeat everything with more lead time, which is `lead`, in s.
+# Runs programs that begin at the same moment, `lead` seconds from now. If one of them is late,
+# repeats the phase with a longer lead.
 phase() {  # name suffix who...
   run_phase "$@"
   local status=$? late file files=()
@@ -72,7 +73,7 @@ run_phase() {  # name suffix who...
     pids+=($!)
   done
   if [[ -z $suffix && $# -eq 4 ]]; then
-    # While both are connected: how often the server has preempted train so far.
+    # Adds a row, while both are connected, on how often the server has preempted train so far.
     sleep "$(calculate "$lead + $train_s / 2")"
     "$bin/gpusharedctl" --json ps >"$(json ps "$name")"
     row "$name: preemptions of train's kernels, half way through" "$(stops_of train "$(json ps "$name")")" - fact -
@@ -108,8 +109,8 @@ pair_cells() {  # contender serve_alone train_alone
   [[ $used == none ]] && used_must=-
   row "$name | train / the time that serve left" "$used" - figure "$used_must" "$why"
 }
-# On a machine that is too slow for the requests, one of them is in progress from the first to the
-# last.
+# Prints the share of the time left by serve that train used. Fails with a message if serve alone
+# leaves almost no time, as on a machine on which a request is always in progress.
 used_of_left() {  # phase serve_alone train_alone
   local busy
   busy=$(field "$(json serve "$2")" busy)
@@ -129,7 +130,7 @@ ratio_row() {  # what must phase of_phase
   [[ -s $one && -s $other ]] || return 0
   row "$1" "$(calculate "$(p99_ms "$one") / $(p99_ms "$other")")" - figure "$2"
 }
-# How another process's kernel delays a kernel without preemption.
+# Measures for how long another process's kernel delays a kernel when nothing is preempted.
 beside_another_process() {  # label
   env "${client_environment[@]}" "$bin/gpu_bench" --only-native "$1" --rows "$rows" --ms "$(either 5 60)" --limit "$(either 60 20)" ||
     row "$1: a kernel beside another process's" failed - rule "== 1" "$(tail -n 1 "$logs/$part.log")"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scopes with their own registers, predicates and labels, including the same ones twice.
+// Scopes with their own registers, predicates and labels; two scopes use the same names.
 __device__ int Clamp(int value, int limit) {
   int result;
   asm volatile(

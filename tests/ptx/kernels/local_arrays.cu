@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays that need a stack, and mathematical functions whose slow path does.
+// Arrays that need a stack, and mathematical functions whose slow path needs one, too.
 extern "C" __global__ void sort_each(int* data, float* angles, int per_thread) {
   int held[24];
   const int base = (blockIdx.x * blockDim.x + threadIdx.x) * 24;

@@ -52,7 +52,7 @@ TEST(OrionProfile, KernelsBecomeBlocksWhoseWavesTakeTheMeasuredTime) {
   EXPECT_EQ(SoloTime(job->kernels[0], 80), 200us);
 }
 
-TEST(OrionProfile, LongerBlocksTakeTheSameTimeInAll) {
+TEST(OrionProfile, LongerBlocksDoNotChangeKernelTime) {
   const ProfileFile file(std::string(kHeader) + "k,1,0,800,1000000\none wave,1,0,80,5000\n");
   const Result<Job> job = ReadOrionProfile(file.path(), {.block_stretch = 5});
   ASSERT_TRUE(job.ok());
@@ -155,7 +155,7 @@ TEST(Jobs, AGridSaysHowManyBlocksAMultiprocessorHolds) {
     EXPECT_THAT(ReadJob(text, {}).status().message(), HasSubstr("grid:KERNELS")) << text;
 }
 
-TEST(Jobs, ACopyIsCutIntoPiecesOfTheSameTime) {
+TEST(Jobs, PiecesOfACopyTakeItsTimeInTotal) {
   const Result<Job> job = ReadJob("in:100", {});
   ASSERT_TRUE(job.ok()) << job.status().ToString();
   ASSERT_EQ(job->kernels.size(), 1U);
@@ -182,7 +182,7 @@ TEST(Jobs, PartsRunOneAfterTheOther) {
     EXPECT_FALSE(ReadJob(text, {}).ok()) << text;
 }
 
-TEST(Arrivals, HaveTheAskedMean) {
+TEST(Arrivals, HaveTheRequestedMean) {
   for (const char* kind : {"poisson", "bursty"}) {
     const Result<std::vector<double>> arrivals = MakeArrivals(kind, 20'000, 0.01, 3);
     ASSERT_TRUE(arrivals.ok());
@@ -203,7 +203,7 @@ TEST(Percentiles, AreValuesThatOccurred) {
   EXPECT_EQ(Percentile(times, 1), 100ns);
 }
 
-// A request of 1 ms in ten kernels; a step of long kernels in short blocks.
+// kRequest takes 1 ms in ten kernels. kStep consists of long kernels with short blocks.
 const Job kRequest{"request", std::vector<Kernel>(10, Kernel{80, 100us})};
 const Job kStep{"step", std::vector<Kernel>(20, Kernel{4000, 40us})};
 
@@ -223,7 +223,7 @@ Row GetRow(const CellOptions& cell, std::string_view policy) {
   return rows->front();
 }
 
-TEST(Experiment, SameSeedSameFigures) {
+TEST(Experiment, EqualSeedsGiveEqualFigures) {
   const Row first = GetRow(Cell(), "priority");
   const Row again = GetRow(Cell(), "priority");
   EXPECT_EQ(first.p99_inflation, again.p99_inflation);
@@ -256,7 +256,7 @@ TEST(Experiment, EveryContestantServesEveryRequest) {
 }
 
 TEST(Experiment, LoadIsTheShareOfTimeThatRequestsTake) {
-  // A work-conserving policy gives low the rest of the time.
+  // A work-conserving policy leaves the rest of the time to the low class.
   EXPECT_NEAR(GetRow(Cell(), "priority").low_throughput, 0.5, 0.06);
 }
 
@@ -314,7 +314,7 @@ TEST(Experiment, TimesSequentialRequestsFromEndOfPrevious) {
   EXPECT_NEAR(row.high_throughput, 1, 0.01);
 }
 
-TEST(Experiment, FixedSharesAreOfAllClients) {
+TEST(Experiment, FixedSharesDivideDeviceAmongAllClients) {
   CellOptions cell = Cell();
   cell.low_clients = 3;
   const Row row = GetRow(cell, "vgpu-fixed");
@@ -333,8 +333,8 @@ TEST(Experiment, CopiesDelayOnlyCopiesOfTheirDirection) {
   EXPECT_LT(GetRow(cell, "priority").p99_added_ms, 0.1);
 }
 
-// A copy is a command of its client, so lower work that would delay the kernels after it is stopped
-// for it.
+// A copy is a command like others, so lower-class work is already stopped when the copy begins, and
+// does not delay the kernels that follow the copy.
 TEST(Experiment, KernelsAfterCopyFindDeviceFree) {
   CellOptions cell = Cell();
   cell.load = 0.3;
@@ -390,8 +390,8 @@ TEST(Experiment, PriorityBeatsAlternatives) {
   EXPECT_GT(ours.gap_used, GetRow(Cell(), "tally").gap_used);
 }
 
-// Requests as short as one low kernel, at a load at which they seldom queue, which is hard for a
-// scheduler. The latency target is +5 % of the p99.
+// A hard case for a scheduler: requests as short as one low kernel, at a load at which they seldom
+// queue. The target for the p99 is at most 5 % more than the p99 alone.
 struct HardCell {
   int request_us, low_kernel_us, low_block_us;
 };
@@ -412,7 +412,7 @@ class HardCells : public ::testing::TestWithParam<std::tuple<const char*, HardCe
   }
 };
 
-// `deadline` prefers to leave the gap unused, as far as it can.
+// `deadline` leaves the gap unused rather than miss the target, as far as it can.
 TEST_P(HardCells, WithoutClaimsTargetIsMissedOrGapStaysUnused) {
   const Row row = Run(false);
   if (row.policy == "deadline" && row.p99_inflation <= 0.05) {

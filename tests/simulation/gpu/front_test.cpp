@@ -21,7 +21,7 @@ using scheduler::TimePoint;
 
 class Fronts : public ::testing::Test {
  protected:
-  // Client 0 is high, client 1 low.
+  // Client 0 has class high, and client 1 class low.
   void Start(std::string_view name, FrontOptions options = {}) {
     const std::optional<SetupEntry> entry = FindSetup(name);
     ASSERT_TRUE(entry);
@@ -33,7 +33,8 @@ class Fronts : public ::testing::Test {
     front_->Enqueue({.id = id, .client = client, .kernel = kernel}, now_);
     front_->Act(now_);
   }
-  // Time passes first, such as the hold-off of the policy.
+  // Ends the work, and lets enough time pass for the policy's hold-off. Returns whether the kernel
+  // is complete.
   bool Finish(std::uint64_t id, std::uint32_t blocks) {
     const bool is_whole = front_->OnFinished({id, blocks}, now_);
     front_->Act(now_);
@@ -56,7 +57,7 @@ using Ids = std::vector<std::uint64_t>;
 constexpr Kernel kLong{800, 100us};
 constexpr Kernel kShort{80, 10us};
 
-// The first guess is long enough to make the kernel stoppable.
+// The predicted time of an unknown kernel is so long that the kernel is made stoppable.
 TEST_F(Fronts, KernelsWithAKeyAreLearnt) {
   constexpr Kernel kKnown{.blocks = 80, .block_time = 10us, .cost_key = 5};
   Start("priority");
@@ -89,7 +90,7 @@ class Graphs : public Fronts {
       if (gpu_.submitted.size() > before) parts_.push_back(gpu_.submitted.size() - before);
     }
   }
-  std::vector<std::size_t> parts_;  // Nodes submitted together after the first one of their part.
+  std::vector<std::size_t> parts_;  // Number of nodes of each part that FinishAll saw submitted.
 };
 
 TEST_F(Graphs, OfTheHighClassCostOneDecision) {
@@ -110,7 +111,7 @@ TEST_F(Graphs, OfTheHighClassCostOneDecision) {
 TEST_F(Graphs, AreSplitNextToMoreUrgentClient) {
   Start("priority");
   LaunchGraph(1);
-  // The nodes of a part take 100 us together. Further parts fit into the window with it.
+  // The nodes of a part take 100 us in total. The window has space for several parts.
   EXPECT_EQ(gpu_.submitted.size() % 16, 0U);
   EXPECT_LT(gpu_.submitted.size(), kNodes);
   const std::uint64_t first = front_->decisions();
@@ -157,7 +158,8 @@ TEST_F(Fronts, NothingFollowsAKernelThatCanBeStoppedBeforeItHasEnded) {
   EXPECT_EQ(submitted(), Ids({1, 2}));
 }
 
-// 3 + 2.1 + 4 us of launch bubble: two of 9 us and one that runs.
+// The launch bubble is 3 + 2.1 + 4 us. While one kernel runs, two further kernels of 9 us each
+// cover the bubble.
 TEST_F(Fronts, ReportsLaunchBubbleOfCostsToLane) {
   Start("priority");
   for (std::uint64_t id = 1; id <= 9; ++id) Launch(id, 1, {80, 9us});
@@ -177,8 +179,8 @@ TEST_F(Fronts, PredictionIncludesClaimsAndKernelGap) {
   Launch(2, 0, {800, 10us});
   ASSERT_EQ(submitted(), Ids({1, 2}));
   front_->OnFinished({1, 160}, now_ + 1ms);
-  // Ten waves of 100 us with a claim of 1 us per block, alongside ten of 10 us; each with a gap of
-  // 1 us.
+  // Kernel 1 takes ten waves of 100 us, with a claim of 1 us per block. Kernel 2 takes ten waves of
+  // 10 us. Each kernel has a gap of 1 us.
   const double low_part = (10 * 101.0 + 1) / (10 * 101.0 + 1 + 10 * 10 + 1);
   EXPECT_NEAR(static_cast<double>(front_->charged(1)->count()), 1e6 * low_part, 10);
 }
@@ -286,12 +288,12 @@ TEST_F(Fronts, XSchedHasEightInFlightThatRunToTheirEnd) {
   Launch(11, 0, kShort);
   EXPECT_TRUE(gpu_.stopped.empty());
   Finish(1, 800);
-  EXPECT_EQ(gpu_.submitted.size(), 9U);  // Request 11 alone.
+  EXPECT_EQ(gpu_.submitted.size(), 9U);  // Only kernel 11 was added.
   Finish(11, 80);
   EXPECT_EQ(gpu_.submitted.size(), 10U);
 }
 
-TEST_F(Fronts, TallyPaysForEveryBlockAndStopsThem) {
+TEST_F(Fronts, TallyPaysForEveryBlockAndStopsKernels) {
   Start("tally");
   Launch(1, 1, kLong);
   EXPECT_EQ(gpu_.submitted.at(0).kernel.block_time, 125us);
@@ -332,7 +334,7 @@ TEST_F(Fronts, OrionAdmitsComplementaryKernelsNextToHighWork) {
 TEST_F(Fronts, OrionLimitsWorkNextToHighWork) {
   Start("orion");
   Launch(1, 0, kCompute);
-  // Needs more blocks than all multiprocessors run.
+  // The kernel has more blocks than all multiprocessors together run at a time.
   Launch(2, 1, {81, 100us, Kernel::Kind::kMemory});
   EXPECT_EQ(submitted(), Ids({1}));
   gpu_ = {};
@@ -347,14 +349,14 @@ TEST_F(Fronts, OrionLimitsWorkNextToHighWork) {
 TEST_F(Fronts, TgsBoundsTheLowBlocksOfAPeriod) {
   Start("tgs");
   for (std::uint64_t id = 1; id <= 40; ++id) Launch(id, 1, {1000, 1us});
-  // 20000 and the one that exceeds it.
+  // Kernels of 20,000 blocks in total, and the one that exceeds this bound.
   EXPECT_EQ(gpu_.submitted.size(), 21U);
 }
 
-// Runs until `end`: `high` blocks per period of the high class, and continuous low launches.
-// Returns how many of these were submitted in the last period.
 class TgsRates : public Fronts {
  protected:
+  // In each period, launches `high_blocks` blocks of the high class, and 200 kernels of the low
+  // class. Returns how many kernels were submitted in the last period.
   std::size_t RunFor(int periods, std::uint32_t high_blocks) {
     std::size_t low = 0;
     for (int period = 0; period < periods; ++period) {
@@ -377,7 +379,7 @@ TEST_F(TgsRates, TheBoundRisesWhileHighWorkKeepsItsRateAndFallsWhenItDoesNot) {
   EXPECT_LT(RunFor(3, 40'000), later);
 }
 
-TEST_F(TgsRates, NothingIsBoundWhileHighIsIdle) {
+TEST_F(TgsRates, LowClassIsNotLimitedWhileHighClassIsIdle) {
   Start("tgs");
   RunFor(5, 50'000);
   EXPECT_LT(RunFor(3, 40'000), 200U);

@@ -21,7 +21,7 @@ FrontierOptions Options() {
 
 Job Repeat(const Kernel& kernel) { return {"job", std::vector<Kernel>(10, kernel)}; }
 
-// 1 ms on half of the device.
+// A request that takes 1 ms on half of the device.
 const Job kHalfRequest = Repeat({5, 100us});
 
 std::optional<double> LowAt(double inflation, const Job& low,
@@ -34,7 +34,7 @@ TEST(Frontier, KernelsThatOccupyHalfTheDeviceDelayNoRequestThatNeedsTheOther) {
   EXPECT_NEAR(*LowAt(0.001, low), 0.5, 1e-6);
 }
 
-// Half of the device delays no request, but doubles the time.
+// Low kernels that are restricted to half of the device delay no request, but take twice the time.
 TEST(Frontier, ATightBoundCostsTheLowClassHalfItsSpeed) {
   const Job low = Repeat({10, 1ms});
   EXPECT_NEAR(*LowAt(0.001, low), 0.25, 0.01);
@@ -43,8 +43,9 @@ TEST(Frontier, ATightBoundCostsTheLowClassHalfItsSpeed) {
   EXPECT_LT(*LowAt(0.7, low), 0.5);
 }
 
-// An arrival in the pause finds a block of which up to 1 ms is left, with equal probability. Half
-// of the requests arrive in a pause, so 2 % of the blocks' time may exceed the bound.
+// A request that arrives in a pause waits for the rest of a block, which is uniformly distributed
+// between 0 and 1 ms. Half of the requests arrive in a pause, so the p99 of all requests is the p98
+// of these.
 TEST(Frontier, FullSpeedDelaysTheTailByAlmostAWholeBlock) {
   const Frontier frontier = ComputeFrontier(kHalfRequest, Repeat({10, 1ms}), {}, Options());
   EXPECT_NEAR(frontier.inflation_at_full_speed, 0.98, 0.002);

@@ -31,7 +31,7 @@ constexpr Duration kRelay = 10us;
 
 double ToUs(Duration time) { return std::chrono::duration<double, std::micro>(time).count(); }
 
-// The clock runs only in RunFor; a launch call takes no time unless the options say so.
+// Time advances only in RunFor. A launch call takes no time unless Start is given its time.
 class Gated : public ::testing::Test {
  protected:
   void Start(std::string_view policy, const std::vector<ClientSpec>& clients,
@@ -152,7 +152,8 @@ TEST_F(Gated, StopHoldsBackLaunchesOnceItIsSeen) {
   RunFor(2us);
   Launch(0, 100us);
   RunFor(kRelay);
-  // At 4, 8 and 12 us after the gate was seen open, of the 16 at which it was seen closed.
+  // The launch calls began 0, 4, 8 and 12 us after the client had read that its gate is open. After
+  // 16 us it read that the gate is closed.
   EXPECT_EQ(submitted(1), 4U);
   for (int i = 0; i < 4; ++i) FinishOne(1);
   RunFor(5ms);
@@ -169,7 +170,7 @@ TEST_F(Gated, StoppedTurnResumesAfterHighWork) {
   FinishOne(1);
   EXPECT_EQ(front_->charged(1), 0us) << "a launch is in flight";
   FinishOne(1);
-  // Alone for the relay's time, then beside the high turn.
+  // The low turn was alone for the relay's time, and then shared the device with the high turn.
   EXPECT_NEAR(ToUs(*front_->charged(1)), 10 + 100 / 2, 0.01);
   FinishOne(0);
   EXPECT_EQ(front_->decisions(), 2U);
@@ -231,7 +232,7 @@ TEST_F(Gated, GraphIsOneLaunch) {
   EXPECT_EQ(submitted(1), 50U);
 }
 
-TEST_F(Gated, CopyPassesClosedGateButNoLaunch) {
+TEST_F(Gated, CopyDoesNotWaitForGateButForEarlierLaunch) {
   Start("priority", {kHigh, kLow});
   Launch(0, 100us);
   const Kernel copy{.blocks = 1, .block_time = 40us, .kind = Kernel::Kind::kCopyToDevice};
@@ -269,17 +270,19 @@ ClientPlan Requests(const ClientSpec& spec, const std::vector<Kernel>& kernels,
           .awake = {}};
 }
 
-// The low client sees its gate open at 10 us and launches until 14 us: 12 to 212 and 212 to 412.
-// The third kernel is launched at 212, when one is in flight. The request arrives at 300, and the
-// gate is closed before the fourth.
+// All times are in us. The low client reads at 10 that its gate is open, and launches two kernels
+// until 14, which run from 12 to 212 and from 212 to 412. It launches the third kernel at 212, when
+// one kernel is in flight. The request arrives at 300, and the gate is closed before the fourth
+// kernel.
 Scenario TimelineScenario() {
   return {.clients = {Requests(kHigh, std::vector<Kernel>(2, {1, 50us}), {300e-6}),
                       Requests(kLow, std::vector<Kernel>(4, {1, 200us}), {0.0})}};
 }
 
 // Side by side, kernels run in the order in which they could begin: low until 412, high until 462,
-// low until 662, when its turn has left, and high until 712. Its turn is idle until 762, the policy
-// holds off until 782, the low client launches from 792 to 794 and runs until 994.
+// low until 662, when the low turn ends, and high until 712. The high turn is idle until 762, and
+// the policy holds off until 782. The low client launches from 792 to 794, and its kernel runs
+// until 994.
 TEST(GatedTimelines, SideBySide) {
   const Outcome outcome =
       RunScenario(*FindSetup("gated-priority-mps"), Exact(), TimelineScenario());

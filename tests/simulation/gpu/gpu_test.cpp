@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 using scheduler::Duration;
 using scheduler::TimePoint;
 
-// Costs with digits that remain visible in sums.
+// A GPU without costs; tests set those that they examine.
 constexpr GpuCosts kFree{.launch_call = {},
                          .launch_delay = {},
                          .kernel_gap = {},
@@ -241,8 +241,9 @@ TEST(SharedGpu, OthersUseSpaceThatKernelLeaves) {
 TEST(SharedGpu, FirstKernelWaitsForSpaceAndDelaysLaterOnes) {
   SharedGpu gpu(10, kFree);
   gpu.Submit({.id = 1, .stream = 0, .kernel = {15, 100us, {}, 2}}, At(0us));
-  gpu.Submit({.id = 2, .stream = 1, .kernel = {10, 50us}}, At(0us));  // Space for 2.
-  // Would fit, but must wait its turn.
+  // There is space for two of its blocks.
+  gpu.Submit({.id = 2, .stream = 1, .kernel = {10, 50us}}, At(0us));
+  // This kernel would fit, but must wait until all blocks of the previous one have begun.
   gpu.Submit({.id = 3, .stream = 2, .kernel = {2, 10us, {}, 4}}, At(0us));
   const auto ends = Drain(gpu);
   EXPECT_EQ(ends.at(2).at, 150us);
@@ -294,8 +295,8 @@ TEST(TimeSlicedGpu, OneContextAtATimeInSlices) {
   gpu.Submit({.id = 1, .stream = 0, .kernel = {10, 3ms}}, At(0us));
   gpu.Submit({.id = 2, .stream = 1, .kernel = {10, 1500us}}, At(0us));
   const auto ends = Drain(gpu);
-  // 0 runs until the other context requests the device, whose slice begins immediately because no
-  // slice was granted to 0.
+  // Context 0 runs until context 1 requests the device. The slice of context 1 begins immediately,
+  // because context 0 was granted no slice.
   EXPECT_EQ(ends.at(2).at, 10us + 1ms + 10us + 1ms + 10us + 500us);
   EXPECT_EQ(ends.at(1).at, ends.at(2).at + 10us + 2ms);
 }

@@ -29,7 +29,7 @@ TEST(ShareReports, TheWorstWindowCounts) {
   const ShareReport report =
       ReportShares({Sample({400ms, 600ms}, {500ms, 500ms}), Sample({1s, 1s}, {1s, 1s})});
   EXPECT_NEAR(report.error_max, 0.1, 1e-9);
-  EXPECT_NEAR(report.jain, 1, 1e-9);  // Even at the end of the run.
+  EXPECT_NEAR(report.jain, 1, 1e-9);  // The shares are equal at the end of the run.
 }
 
 TEST(ShareReports, StarvingOneOfTwoClientsHalvesIndex) {

@@ -34,7 +34,7 @@ struct Use {
 constexpr Use kUses[] = {
     {"cuModuleLoad", LockUse::kDrains},         // [load]
     {"cuLibraryLoad", LockUse::kDrains},        // [load]
-    {"cuModuleUnload", LockUse::kDrains},       // [h100] Waits. [guess] Holds, like a load.
+    {"cuModuleUnload", LockUse::kDrains},       // [h100] It waits. [guess] It holds the lock.
     {"cuMemUnmap", LockUse::kDrains},           // [sync]
     {"cuMemSetAccess", LockUse::kDrains},       // [sync]
     {"cuMemAlloc", LockUse::kHolds},            // [h100]
@@ -82,7 +82,8 @@ void ContextLock::WaitForChange(Lock& lock) {
   if (World::PassesTime() && gpu_.timeline != nullptr) {
     at = std::min(at, gpu_.timeline->next_event());
   }
-  // In real time, one of the GPU's engines or another thread causes the change.
+  // In real time, and in virtual time without a next event, one of the GPU's engines or another
+  // thread causes the change.
   if (!World::PassesTime() || at == kNever) return world_.changed.wait(lock);
   World::Spend(std::max(at, World::Now()) - World::Now());
   world_.CatchUp();

@@ -29,7 +29,7 @@ LockUse LockUseOf(std::string_view call);
 // submitted before has ended, does its own work, and releases the lock. All other threads' calls on
 // the context wait for the lock, so work whose end needs such a call never ends.
 //
-// All calls are made under the world's lock, which the waits release.
+// The caller of each function holds the world's lock, which the waits release.
 class ContextLock {
  public:
   using Lock = std::unique_lock<std::mutex>;
@@ -47,8 +47,8 @@ class ContextLock {
   void Return(std::chrono::nanoseconds cost);
   // Number of calls that found work to wait for.
   std::size_t waits() const { return waits_; }
-  // Time at which a call elsewhere releases the lock: kNever while it waits for work, empty when
-  // the lock is free.
+  // Time at which a call elsewhere releases the lock: kNever while that call waits for work or if
+  // the holder is no call elsewhere, empty when the lock is free.
   std::optional<TimePoint> FreeAt() const;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Durations of a real driver's and GPU's operations, which the fake ones spend if a test enables
-// costs.
+// Durations of the operations of a real driver and GPU. The fake driver and GPU take these times if
+// a test enables costs.
 //
 // `gpu_facts --costs FILE` measures most of them on a GPU; its output can replace the defaults
 // here.
@@ -14,13 +14,13 @@
 namespace gpushared::testing::fake_cuda {
 
 // In ns, for a Hopper GPU on PCIe 5. Sources:
-//   [h100]   Measured: tests/gpu/results/2026-11-27-h100.costs, or the row of 2026-11-27-h100.tsv
-//            next to it that is named; driver 580.159.04.
+//   [h100]   Measured with driver 580.159.04: tests/gpu/results/2026-11-27-h100.costs, or the
+//            quoted row of 2026-11-27-h100.tsv in the same directory.
 //   [sim]    `GpuCosts` of scheduler/sim, which has them from the publications named there.
 //   [events] coreylowman/cudarc, pull request 335: an event that a stream waits for takes about
 //            1 µs, with PCIe 1 to 2 µs more.
-//   [torch]  pytorch/pytorch, pull request 86509: a program has 287,047,680 bytes of GPU memory
-//            where kernels are loaded when they are used, and 666,632,192 where all are.
+//   [torch]  pytorch/pytorch, pull request 86509: a program uses 287,047,680 bytes of GPU memory if
+//            each kernel is loaded at its first use, and 666,632,192 if all kernels are loaded.
 //   [guess]  No measurement is published. Estimated from the steps that the operation consists of.
 struct Costs {
   // ---- time of the calling thread, which holds the context's lock meanwhile
@@ -47,9 +47,9 @@ struct Costs {
   // row "cuModuleLoadDataEx of PTX that is new" of gpu_facts would measure it.
   std::uint64_t compile_text = 18'000'000;
   // Pinned host memory: the time of a call, and the additional time for each MiB. [h100] The line
-  // through 1 MiB and 256 MiB of "registering" and "taking the registration back". It gives 835 µs
-  // for 16 MiB, for which the rows have 514 to 921 µs. Allocating takes longer per MiB, because the
-  // driver has to get the pages first: from "cuMemHostAlloc of 16 MiB", alone.
+  // through 1 MiB and 256 MiB of "registering" and "taking the registration back". For 16 MiB this
+  // line yields 835 µs, and the rows state 514 to 921 µs. Allocating takes longer per MiB, because
+  // the driver first obtains the pages: [h100] "cuMemHostAlloc of 16 MiB", alone.
   std::uint64_t call_register = 203'000;
   std::uint64_t register_mebibyte = 39'500;
   std::uint64_t call_unregister = 92'000;
@@ -58,20 +58,20 @@ struct Costs {
   // Time and memory for each kernel whose code is loaded, with its module or alone.
   std::uint64_t kernel_load = 12'044;        // [h100]
   std::uint64_t kernel_code_bytes = 32'768;  // [guess] [torch]: 380 MB for a library's kernels.
-  // A launch of an instantiated graph, and of each of its nodes, which is cheap because the
-  // instantiation and the setting of parameters have done the rest.
+  // Time of a launch of an instantiated graph, and additional time for each of its nodes. The time
+  // per node is short, because instantiation and parameter updates have done the rest.
   std::uint64_t call_graph_launch = 1'556;        // [h100]
   std::uint64_t graph_launched_node = 43;         // [h100]
-  std::uint64_t call_graph_node = 6'911;          // [h100] Other parameters for a kernel.
+  std::uint64_t call_graph_node = 6'911;          // [h100] Changing a kernel's parameters.
   std::uint64_t graph_instantiated_node = 3'825;  // [h100]
 
   // ---- latency of submitted work
   std::uint64_t launch_delay = 4'000;  // [sim] From the end of a call to the start on an idle GPU.
-  // [events] A word written by the GPU, until the host sees it.
+  // [events] Time until the host can read a word that the GPU has written.
   std::uint64_t notice = 1'000;
   std::uint64_t wake = 16'172;  // [h100] The wake-up of a thread by the GPU's interrupt.
 
-  // ---- idle time between two kernels of a stream; all of these are added to kernel_gap
+  // ---- idle time between two kernels of a stream: kernel_gap or graph_gap, plus the others
   std::uint64_t kernel_gap = 2'033;      // [h100]
   std::uint64_t graph_gap = 845;         // [h100] In place of kernel_gap, within a graph.
   std::uint64_t untimed_event = 3;       // [h100]
@@ -82,14 +82,14 @@ struct Costs {
   std::uint64_t fill_kernel = 0;         // [h100] Nothing beyond the kernel_gap before it.
   std::uint64_t host_function = 40'588;  // [h100] A thread of the driver wakes up.
 
-  // ---- of blocks and bytes
+  // ---- time of blocks and bytes
   //
   // Time of each instruction of a block's warp. Claiming a block takes about 25 instructions, hence
   // 0.5 µs, about as long as two consecutive accesses to the L2 cache.
   std::uint64_t instruction = 20;
   std::uint64_t block_start = 1;                  // [guess] Blocks begin one after the other.
   std::uint64_t host_bytes_per_us = 52'491;       // [h100]
-  std::uint64_t device_bytes_per_us = 3'231'722;  // [h100] Zeroing.
+  std::uint64_t device_bytes_per_us = 3'231'722;  // [h100] Measured by zeroing memory.
 
   // Returns the cost of that name; null if it does not exist.
   std::uint64_t* Named(std::string_view name);

@@ -42,7 +42,7 @@ Code MakeKernel(World& world, const char* call, const KernelNode* what, auto& no
   const LaunchShape shape = {.grid = {what->grid_x, what->grid_y, what->grid_z},
                              .block = {what->block_x, what->block_y, what->block_z},
                              .dynamic_shared_bytes = what->shared_bytes};
-  // Copied now, because the caller may reuse its memory at once.
+  // The arguments are copied now, because the caller may reuse their memory at once.
   std::vector<std::byte> gathered;
   const Code code = testing::fake_cuda::CheckLaunch(
       world, *function, shape, {what->parameters, what->extra}, call, gathered);
@@ -194,7 +194,7 @@ Code cuGraphExecKernelNodeSetParams_v2(DriverExec handle, DriverNode node, const
   return Call(kName, Needs::kContext, Number(handle), [&](World& world, Lock&) {
     const auto exec = world.Get(world.execs, Number(handle), kName);
     if (exec == nullptr) return Code::kInvalidHandle;
-    // The call names the graph's node, so that node must still exist.
+    // The call identifies the kernel by the graph's node, which must therefore still exist.
     if (world.Get(world.nodes, Number(node), kName) == nullptr) return Code::kInvalidValue;
     const auto found = std::ranges::find(exec->nodes, Number(node), &FakeExec::Node::node);
     // A kernel node must remain a kernel node.

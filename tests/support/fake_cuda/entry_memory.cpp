@@ -31,7 +31,7 @@ using testing::fake_cuda::World;
 
 namespace {
 
-// Reports a failed release as a mistake of the caller, and returns its code.
+// Reports a failed release as a mistake of the caller, and returns `code`.
 Code Returned(World& world, const char* name, Code code) {
   if (code != Code::kSuccess) {
     world.Mistake(std::string(name) + ": returns what is not there (code " +
@@ -102,8 +102,7 @@ int BlocksPerMultiprocessor(const World& world, unsigned threads) {
   return std::min(kMost, room / static_cast<int>(threads));
 }
 
-// Returns the occupancy of cuOccupancyMaxActiveBlocksPerMultiprocessor on the stream's
-// multiprocessors.
+// Returns how many blocks of the launch the context's multiprocessors can run at once.
 std::uint64_t BlocksAtOnce(World& world, std::uintptr_t of_context, const LaunchConfig& config) {
   const auto context = world.contexts.Find(of_context);
   const unsigned multiprocessors = context != nullptr && context->green

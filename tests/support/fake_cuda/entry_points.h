@@ -11,8 +11,8 @@
 #include "common/cuda_driver/driver_types.h"
 #include "server/device/cuda/driver_symbols.h"
 
-// Declared in the namespace of the types, so that the list's signatures resolve, with C linkage, so
-// that the exported names are not mangled.
+// The functions are declared in the namespace of the types, so that the list's signatures resolve,
+// and with C linkage, so that the exported names are not mangled.
 namespace gpushared::device::cuda {
 extern "C" {
 #define FAKE_CUDA_DECLARE(name, suffix, version, feature, signature) \

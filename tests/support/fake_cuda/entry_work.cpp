@@ -32,8 +32,8 @@ using testing::fake_cuda::World;
 
 namespace {
 
-// Runs `body` on the stream. Using the legacy stream is a mistake, because its work would make
-// every other stream wait.
+// Runs `body` on the stream. Using the legacy stream is a mistake, because it and all blocking
+// streams wait for each other.
 template <typename Body>
 Code OnStream(const char* name, Stream handle, Body&& body) {
   return Call(name, Needs::kContext, Number(handle), [&](World& world, Lock& lock) {

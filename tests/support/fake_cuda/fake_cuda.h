@@ -7,31 +7,33 @@
 //
 // Statements are separated by ';':
 //   version 12040         the CUDA version it serves; newer calls are not found.
-//   devices 2             GPUs (at most 8), numbered as CUDA_VISIBLE_DEVICES leaves them.
+//   devices 2             GPUs (at most 8); CUDA_VISIBLE_DEVICES selects and renumbers them.
 //   uuid 0 GPU-...        the UUID of GPU 0; MIG-... makes it an instance.
-//   memory 2G             memory of each GPU (suffix K, M, G).
+//   memory 2G             memory that each GPU reports and that all share (suffix K, M, G).
 //   local lazily          local memory for all threads is allocated by the first kernel that
-//                         uses some; `at_once`: when its limit is set. By default it is free.
+//                         uses some; `at_once`: when its limit is set. By default local memory
+//                         takes no device memory.
 //   sms 132               multiprocessors of each GPU.
 //   attribute 133 1       any device attribute, by number (20: compute mode, 133: MPS).
 //   attribute 75 fails 1  the driver answers with an error code instead.
 //   clock 600000 10       the GPUs' clock is 600,000 ms ahead of the host's and 10 ppm faster.
 //   kernels 3             each kernel takes 3 ms at least.
-//   costs on              calls and work take a real driver's and GPU's time (costs.h); before the
-//                         first call.
+//   costs on              calls and work take a real driver's and GPU's time (costs.h). Must be set
+//                         before the first call.
 //   cost kernel_gap 900   sets one of these times, in ns.
 //   lock on               loads, unmaps and similar calls wait until all work submitted before them
 //                         has ended. While such a call or a call that pins memory is in progress,
 //                         other threads' calls on the context wait (sources: context_lock.cpp).
 //                         Default: off.
 //   copies wrong 4K       the last byte of each copy of at least this size is off by one.
-//   green strict          events are of the green context in which they were made: on streams of
-//                         another, or compared with its events, they are invalid handles.
+//   green strict          an event belongs to the green context in which it was created. Recording
+//                         it on another context's stream, or measuring the time to another
+//                         context's event, fails with an invalid handle.
 //   words lost            words that streams write do not arrive.
 //   leftover 222          byte that other kernels left everywhere in shared and local memory.
 //   missing cuMemMap      the driver has no such call.
 //   fail cuMemCreate 3 2  the third call from now returns code 2 and does nothing; `*`: all calls.
-//   fail_late ...         the same, but the call does its work first.
+//   fail_late ...         like `fail`, but the call does its work first.
 //   slow cuInit 20        each of these calls takes 20 ms longer; all other calls wait for it.
 //   fault 2 716           the second kernel from now to start dies with that code.
 //   sticky 700            the context is dead from now on.
@@ -60,8 +62,8 @@ extern "C" {
 // Prefix of a compiled text, which remains text for this driver and for real ones.
 #define FAKE_CUDA_CODE "// compiled\n"
 
-// Forgets everything: objects, log, mistakes, statements; then reads FAKE_CUDA again. Only while no
-// other thread is inside a call and no Device is alive.
+// Forgets everything: objects, log, mistakes, statements; then reads FAKE_CUDA again. May be called
+// only while no other thread is inside a call and no Device is alive.
 void fake_cuda_reset(void);
 
 // On a costed GPU: makes everything happen that is due. Driver calls do this implicitly.
@@ -69,13 +71,13 @@ void fake_cuda_catch_up(void);
 // On costed GPUs: the time in which blocks of kernels ran, in ns, summed over all GPUs.
 uint64_t fake_cuda_busy_ns(void);
 
-// Applies the statements. Returns null, or the statement that it did not understand (valid until
-// the next call); the statements before it take effect.
+// Applies the statements up to the first invalid one. Returns null, or a message about the invalid
+// one (valid until the next call).
 const char* fake_cuda_script(const char* statements);
 
-// While this is set, a program in virtual time treats calls of the calling thread as another
-// thread's, so that they take none of the caller's time. With "lock on", a call that waits for the
-// GPU has had its effect when it returns, and holds the lock until fake_cuda_lock_free_at.
+// Sets whether the calling thread acts as another thread ("elsewhere"). Its driver calls then take
+// no virtual time. With "lock on", a call elsewhere that waits for the GPU takes effect before it
+// returns, but holds the lock until fake_cuda_lock_free_at.
 void fake_cuda_elsewhere(int is_elsewhere);
 // Returns when a call elsewhere on GPU 0 releases its lock, in ns of the driver's time; UINT64_MAX:
 // it still waits for work; 0: the lock is free.
@@ -84,7 +86,8 @@ uint64_t fake_cuda_lock_free_at(void);
 // Returns how many calls with "lock on" found work to wait for.
 size_t fake_cuda_lock_waits(void);
 
-// Returns how many calls of this name were made; of all names if it is null.
+// Returns how many calls of this name were made. Null: of all names, but on a costed GPU without
+// `log` always 0.
 size_t fake_cuda_calls(const char* name);
 
 struct fake_cuda_call {
@@ -102,18 +105,19 @@ void fake_cuda_forget_calls(void);
 // call.
 const char* fake_cuda_take_mistakes(void);
 
-// Live objects of a kind: context, green context, stream, event, graph, instantiated graph, module,
-// reservation, memory, mapping, allocation, host allocation, registration.
+// Returns the number of live objects of a kind: context, green context, stream, event, graph,
+// instantiated graph, module, reservation, memory, mapping, allocation, host allocation,
+// registration.
 size_t fake_cuda_live(const char* kind);
 
-// Bytes of device memory in use on GPU 0, by any means.
+// Returns the bytes of device memory in use on all GPUs, by any means.
 uint64_t fake_cuda_memory_used(void);
 
 // Number of different texts that this driver has compiled. A text that is compiled again is not
 // counted, because drivers cache the code.
 size_t fake_cuda_compiled_texts(void);
 
-// Copies from or to host memory that the driver had not pinned.
+// Returns the number of copies from or to host memory that the driver had not pinned.
 size_t fake_cuda_pageable_copies(void);
 
 // Returns the attributes of the latest launch: "cluster 2x1x1 cooperative"; empty if it had none.

@@ -33,7 +33,7 @@ class Memory {
   Code Unmap(std::uint64_t address, std::uint64_t bytes);
   Code SetAccess(std::uint64_t address, std::uint64_t bytes, Access access);
 
-  // For cuMemAlloc and module variables.
+  // Allocate and free memory for cuMemAlloc, module variables and the code of kernels.
   Code Allocate(std::uint64_t bytes, std::uint64_t* address);
   Code Free(std::uint64_t address);
 
@@ -56,7 +56,7 @@ class Memory {
   // Returns all memory that kernels of any stream can access, including registered host memory.
   std::vector<Piece> Reachable() const;
 
-  // Takes memory for the driver's internal use, which has no address.
+  // Takes memory without an address, for the driver's internal use.
   bool Occupy(std::uint64_t bytes) {
     if (bytes > limit - used_) return false;
     used_ += bytes;
@@ -69,8 +69,8 @@ class Memory {
 
   struct Reservation {
     std::uint64_t bytes = 0;
-    void* mapped = nullptr;  // The mapping to unmap, which is larger than the reservation because
-                             // of its alignment.
+    void* mapped = nullptr;  // The mapping to unmap, which is larger because the reservation is
+                             // aligned.
     std::uint64_t mapped_bytes = 0;
   };
   struct Mapping {

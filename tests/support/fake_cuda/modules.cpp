@@ -158,7 +158,7 @@ Code Execute(World& world, const Running& running) {
   return outcome.fault ? GetCode(*outcome.fault) : Code::kSuccess;
 }
 
-// A launch on a fake GPU that models costs, which runs the launch block by block.
+// Runs a launch block by block, for a fake GPU that models costs.
 class Blocks : public BlockRun {
  public:
   Blocks(World& world, Running running) : world_(world), running_(std::move(running)) {}

@@ -29,7 +29,7 @@ struct FakeModule {
 
 struct FakeFunction {
   std::uintptr_t module_handle = 0;
-  std::shared_ptr<FakeModule> module;  // Null after unloading.
+  std::shared_ptr<FakeModule> module;
   const device::executor::Program* program = nullptr;
   std::uint32_t dynamic_shared_max = 0;  // The function attribute's value.
   bool is_loaded = false;
@@ -42,7 +42,7 @@ struct LaunchShape {
   bool is_cooperative = false;
 };
 
-// Returns whether CUDA_MODULE_LOADING asks for modules to be loaded without their kernels.
+// Returns whether modules are loaded without their kernels: unless CUDA_MODULE_LOADING is EAGER.
 bool LoadsLazily();
 // Loads the kernel's code unless it is loaded: spends the time and takes the memory. Returns false
 // if memory is exhausted.

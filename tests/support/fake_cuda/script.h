@@ -39,7 +39,7 @@ struct Settings {
   std::map<int, device::cuda::Code> attribute_fails;
   std::set<std::string, std::less<>> missing;
   std::list<FailRule> fails;
-  std::list<FailRule> faults;                             // Of kernels, so `call` is empty.
+  std::list<FailRule> faults;                             // For kernels, with an empty `call`.
   std::map<std::string, long long, std::less<>> slow_ms;  // By the call's name.
   std::optional<device::cuda::Code> sticky;
   bool held = false;
@@ -57,7 +57,7 @@ struct Settings {
   bool leaks_ignored = false;
 
   Settings();
-  // Applies the statements; returns the one that was not understood, or "".
+  // Applies the statements up to the first invalid one; returns a message about that one, or "".
   std::string Apply(std::string_view statements);
 
  private:

@@ -172,7 +172,8 @@ bool Timeline::DispatchFrom(Resident& kernel) {
   }
   kernel.next_block += ran.blocks;
   kernel.running += ran.blocks;
-  // Once for all blocks of the run: those that ran next to a waiting one share its space.
+  // Takes space once for all blocks of the run, because blocks that ran while another block waited
+  // share that block's space.
   free_threads_ -= kernel.room;
   ends_.push(
       {.at = next_block_at_ + nanoseconds(static_cast<std::int64_t>(

@@ -17,7 +17,7 @@
 
 namespace gpushared::testing::fake_cuda {
 
-// The events of one GPU in the order of their times. Every caller of the driver advances it to the
+// The events of one GPU in the order of their times. Every driver call advances the timeline to the
 // present. Blocks occupy threads of the multiprocessors. The kernel of the most urgent priority
 // goes first. If its next block does not fit, all kernels after it wait, too. A block's
 // instructions are executed at its beginning, a copy at its end.

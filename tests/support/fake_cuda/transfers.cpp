@@ -12,7 +12,7 @@ using device::cuda::Code;
 template <typename T>
 void FillRow(std::byte* row, std::size_t width, std::uint32_t value) {
   for (std::size_t i = 0; i < width; ++i) {
-    // Kernels may read these words while they run.
+    // Running kernels may read these words.
     std::atomic_ref(*reinterpret_cast<T*>(row + i * sizeof(T)))
         .store(static_cast<T>(value), std::memory_order_relaxed);
   }
@@ -42,8 +42,8 @@ Code MakeCopy(World& world, const char* call, const Side& to, const Side& from, 
       std::memmove(to.start + row * to.pitch, from.start + row * from.pitch, width);
     }
     if (is_wrong) {
-      // Corrupts each direction differently, so that a copy to the device and one back do not
-      // cancel out.
+      // Adds 1 instead of flipping a bit, so that the errors of a copy to the device and of one
+      // back do not cancel out.
       std::byte& last = to.start[to.Extent(width, height) - 1];
       last = static_cast<std::byte>(std::to_integer<unsigned>(last) + 1);
     }

@@ -32,8 +32,8 @@ using device::cuda::Code;
 
 // Interval at which memory that any thread may write is polled.
 constexpr std::chrono::microseconds kPollInterval{100};
-// A thread that waits for a costed GPU spins if its wait is at most this long, and otherwise
-// sleeps.
+// A thread that waits for a costed GPU sleeps until this long before the end of the wait, and then
+// spins.
 constexpr std::chrono::microseconds kSpinsWithin{200};
 constexpr std::chrono::microseconds kLongCall{10};
 
@@ -159,8 +159,8 @@ void World::MakeGpus() {
     gpu->uuid = settings.uuids.contains(number) ? settings.uuids[number] : DefaultUuid(number);
     if (settings.costs) {
       gpu->timeline = std::make_unique<Timeline>(*this, *gpu);
-      // A thread advances the GPU even without calls, because words of host memory change on their
-      // own. In virtual time, the threads that wait do that.
+      // A thread advances the GPU even if no call is made, because programs poll words of host
+      // memory that the GPU writes. In virtual time, the waiting threads advance the GPU instead.
       if (!IsVirtual()) {
         gpu->engines[0] = std::thread([this, &made = *gpu] { Tick(made); });
       }
@@ -271,7 +271,7 @@ void World::Await(Lock& lock, const std::function<Clock::time_point()>& due) {
   while (!sticky && at > Now()) {
     for (const auto& gpu : gpus) at = std::min(at, gpu->timeline->next_event());
     if (IsVirtual()) {
-      // Without any future event it would wait forever, as on a real GPU.
+      // Without any future event the thread would wait forever, as on a real GPU.
       if (at == kNotDue) std::abort();
       Spend(std::max(at, Now()) - Now());
     } else if (at - Now() > kSpinsWithin) {
@@ -494,8 +494,8 @@ CallFrame::CallFrame(const char* name, Needs needs, std::uintptr_t handle)
   }
   if (world.settings.costs) {
     const std::chrono::nanoseconds cost(world.settings.costs->OfCall(name));
-    // A short call spends its time before it does its work, so that the work is submitted at its
-    // end.
+    // A short call spends its time before it does its work, so that the work is submitted when the
+    // call ends.
     if (cost < kLongCall || IsVirtual() || World::is_elsewhere) {
       World::Spend(cost);
     } else {
@@ -567,7 +567,7 @@ using gpushared::testing::fake_cuda::Lock;
 using gpushared::testing::fake_cuda::World;
 
 namespace {
-// The text to which the last result of a control that returns a pointer points.
+// The text of the latest control that returned a pointer.
 std::string g_text;
 const char* Keep(std::string text) {
   g_text = std::move(text);

@@ -77,7 +77,7 @@ class BlockRun {
   struct Ran {
     device::cuda::Code code = {};
     std::uint64_t blocks = 1;  // More than one if the block waits for later ones.
-    double instructions = 0;   // Executed by one warp.
+    double instructions = 0;   // Mean per warp.
   };
   virtual Ran Run(std::uint64_t block) = 0;
 };
@@ -107,7 +107,7 @@ struct FakeStream {
   std::uintptr_t context = 0;
   int priority = 0;
   std::deque<Work> queue;
-  std::optional<Work> running;  // Its `run` has been moved out.
+  std::optional<Work> running;  // Without costs, its `run` has been moved out.
   bool destroyed = false;
   // On a costed GPU: the time at which its last work ended, and the kind of that work.
   Clock::time_point free_at;
@@ -118,8 +118,8 @@ struct FakeStream {
 // for.
 struct Mark {
   bool done = false;
-  Clock::time_point at;       // On the GPU's clock.
-  Clock::time_point seen_at;  // On the host's clock.
+  Clock::time_point at;       // When the GPU reached it, on the GPU's clock.
+  Clock::time_point seen_at;  // When threads can observe it, on the host's clock.
 };
 struct FakeEvent {
   std::uintptr_t context = 0;
@@ -146,7 +146,7 @@ struct Gpu {
   // Includes destroyed ones with unfinished work.
   std::vector<std::shared_ptr<FakeStream>> streams;
   std::array<std::thread, 2> engines;
-  std::unique_ptr<Timeline> timeline;  // Only for a costed GPU, in place of engines.
+  std::unique_ptr<Timeline> timeline;  // Only for a costed GPU; engines[0] advances it.
   ContextLock context_lock;
 };
 
@@ -194,7 +194,7 @@ class World {
   World& operator=(const World&) = delete;
 
   void Reset(Lock& lock);
-  // Applies the statements; returns the first one that is not understood, or "".
+  // Applies the statements up to the first invalid one; returns a message about that one, or "".
   std::string Run(std::string_view statements);
   // Executes statements that were appended to the control file.
   void ObeyControl();
@@ -208,28 +208,29 @@ class World {
     if (found == nullptr) MissingHandle(table.kind(), handle, call);
     return found;
   }
-  // Returns the GPUs that CUDA_VISIBLE_DEVICES leaves.
+  // Returns the GPUs that CUDA_VISIBLE_DEVICES makes visible.
   std::vector<Gpu*> Visible();
   Gpu* VisibleGpu(int ordinal);
   // Returns the calling thread's current context; null if it has none.
   std::shared_ptr<FakeContext> CurrentContext() { return contexts.Find(current); }
   void Submit(FakeStream& stream, Work work);
-  // Returns the host's time as the calling program sees it.
+  // Returns the host's time: the virtual time if a thread of the program is in virtual time.
   static Clock::time_point Now();
-  // Keeps the calling thread busy for this long.
+  // Spins for this long, or advances virtual time by it. A call elsewhere only adds it to `spent`.
   static void Spend(std::chrono::nanoseconds time);
   // Time spent by this thread since its last long call began.
   static thread_local std::chrono::nanoseconds spent;
   // Set while the calling thread acts as another one: see fake_cuda_elsewhere.
   static thread_local bool is_elsewhere;
-  // Returns whether time passes because the calling thread spends it.
+  // Returns whether the calling thread is in virtual time, which passes only when the thread spends
+  // it.
   static bool PassesTime();
-  std::uint64_t last_order() const { return last_order_; }  // The latest submission.
+  std::uint64_t last_order() const { return last_order_; }  // Order of the latest submission.
   // Processes all events of costed GPUs that are due.
   void CatchUp();
   // Waits until `due` returns a time that is not in the future, or the context is dead. `due`
-  // returns kNotDue while the time is unknown. The caller of a costed GPU sleeps or spins,
-  // depending on the context's flags.
+  // returns kNotDue while the time is unknown. On a costed GPU, the wait also takes the time of a
+  // wake-up if the context has kContextBlockingSync.
   static constexpr Clock::time_point kNotDue = Clock::time_point::max();
   void Await(Lock& lock, const std::function<Clock::time_point()>& due);
   // Returns the time at which a thread can observe that the stream's work has ended, or that the
@@ -250,7 +251,7 @@ class World {
   bool TakeLocalMemory();
   // Spends the time of compiling the text, unless the text was compiled before.
   void CompileText(std::string_view text);
-  // Ends a context and names what still lives in it.
+  // Destroys a context with all its objects, and reports objects that still existed as a mistake.
   void EndContext(std::uintptr_t context, const char* call);
   void ReportLeaks(const char* when);
 
@@ -276,8 +277,8 @@ class World {
   std::set<std::size_t> compiled_texts;         // By their hash.
   std::array<std::size_t, 3> limits = kLimits;  // Indexed by Limit.
   std::uint64_t local_bytes = 0;                // Allocated for local memory.
-  std::string last_attributes;                  // Of the latest launch.
-  std::atomic<bool> kill_kernels{false};        // Set at exit, so that running kernels end.
+  std::string last_attributes;                  // Attributes of the latest launch.
+  std::atomic<bool> kill_kernels{false};        // Set while engines stop, so that kernels end.
   static thread_local std::uintptr_t current;
 
  private:
@@ -307,8 +308,8 @@ class CallFrame {
   // Returns the code with which the call must return without doing its work, if any.
   std::optional<device::cuda::Code> rejected() const { return rejected_; }
   device::cuda::Code Finish(device::cuda::Code code);
-  // Waits with the context's lock, which the rest of the call keeps; a no-op without one. Applies
-  // to this thread's innermost call.
+  // Takes the context's lock for the rest of this thread's current call, and waits for the GPU. A
+  // no-op without "lock on".
   static void WaitForGpu();
 
   Lock lock;

@@ -98,7 +98,7 @@ const Board* FindBoard(std::string_view name) {
 }
 
 std::vector<ComputeProfile> GetComputeProfiles(const Profile& profile) {
-  // Profiles of one slice with twice the memory have a separate number.
+  // The compute profile of one slice has a separate number if the slice has twice the memory.
   constexpr unsigned kOneSlice = 0, kOneSliceAlone = 7, kTwice = 9;
   switch (profile.compute_slices()) {
     case 1:

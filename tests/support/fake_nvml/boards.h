@@ -13,7 +13,7 @@ namespace gpushared::testing::fake_nvml {
 
 struct Profile {
   std::string_view name;
-  unsigned number = 0;  // The number by which NVML is asked for it.
+  unsigned number = 0;  // Identifies the profile in NVML calls.
   unsigned id = 0;
   unsigned memory_mib = 0;
   unsigned count_max = 0;
@@ -26,14 +26,14 @@ struct Profile {
 
 // A size of the compute instances that a GPU instance can contain.
 struct ComputeProfile {
-  unsigned number = 0;  // The number by which NVML is asked for it, and its id.
+  unsigned number = 0;  // Identifies the profile in NVML calls; also its id.
   unsigned slices = 0;
   std::vector<unsigned> starts;
 };
 std::vector<ComputeProfile> GetComputeProfiles(const Profile& profile);
 
 struct Board {
-  std::string_view name;     // The board's name here.
+  std::string_view name;     // The board's name in the JSON text.
   std::string_view product;  // NVML's name.
   unsigned memory_mib = 0;
   unsigned multiprocessors = 0;

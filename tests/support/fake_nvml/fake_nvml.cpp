@@ -58,7 +58,7 @@ std::string ReadFile() {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Runs `body` on a whole GPU, with the sensors that the text shows now.
+// Runs `body` on a whole GPU, after reading the sensors again if a file describes the machine.
 template <typename Body>
 Code OfSensors(const char* name, DeviceHandle device, Body&& body) {
   return OfGpu(name, device, [&](FakeGpu& gpu) {
@@ -372,7 +372,7 @@ Code nvmlDeviceGetTotalEccErrors(DeviceHandle device, int kind, int counter,
                     kind == 0 ? &Sensors::ecc_corrected : &Sensors::ecc_uncorrected, errors);
 }
 
-// A set of events is the GPU whose events it has.
+// An event set is a pointer to the one GPU whose events it contains.
 Code nvmlEventSetCreate(EventSet* set) {
   return Called("nvmlEventSetCreate", [&] {
     *set = reinterpret_cast<EventSet>(new FakeGpu*(nullptr));

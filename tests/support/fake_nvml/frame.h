@@ -31,7 +31,7 @@ struct Fake {
   std::map<std::string, unsigned> calls;  // Since nvmlInit; "*" counts all.
   int open = 0;
 
-  // Persists a change, so that the next nvmlInit of any process sees it.
+  // Persists a change, so that the next nvmlInit of any process reads it.
   void Keep();
 };
 extern Fake g_fake;

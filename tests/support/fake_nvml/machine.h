@@ -73,9 +73,9 @@ struct FakeGpu {
 
 struct FailRule {
   std::string call;  // Name of the call; "*" for any.
-  unsigned at = 0;   // Counts the calls with that name; 0: each of them.
+  unsigned at = 0;   // Number of the call since nvmlInit; 0: every call.
   bool and_later = false;
-  bool kill = false;  // Ends the process as SIGKILL would.
+  bool kill = false;  // Kills the process with SIGKILL.
   device::nvml::Code code = device::nvml::Code::kUnknown;
 };
 

@@ -40,7 +40,7 @@ void Fill(Info& info, const Profile& profile) {
   info.memory_mib = profile.memory_mib;
 }
 
-// Runs the body of a call that requires rights, MIG mode, or a profile of the board.
+// Runs `body` if the caller is privileged and the GPU is in MIG mode.
 template <typename Body>
 Code OfMigGpu(const char* name, DeviceHandle device, Body&& body) {
   return OfGpu(name, device, [&](FakeGpu& gpu) {

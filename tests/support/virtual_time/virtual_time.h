@@ -4,8 +4,8 @@
 //
 // The library precedes libc in symbol lookup, by linking or by LD_PRELOAD. It answers clock_gettime
 // (CLOCK_MONOTONIC) and epoll_pwait2 for that thread. All other threads, clocks and waits are real.
-// The thread starts automatically in a program whose environment has VIRTUAL_TIME, otherwise with
-// virtual_time_begin.
+// In a program whose environment has VIRTUAL_TIME, the main thread is in virtual time from the
+// beginning. In other programs, a thread enters virtual time with virtual_time_begin.
 
 #ifndef GPUSHARED_TESTS_SUPPORT_VIRTUAL_TIME_VIRTUAL_TIME_H_
 #define GPUSHARED_TESTS_SUPPORT_VIRTUAL_TIME_VIRTUAL_TIME_H_
@@ -16,8 +16,8 @@
 extern "C" {
 #endif
 
-// Cost of reading the clock, including the code around it, because nothing else of a program takes
-// virtual time.
+// Cost of reading the clock. Includes the code around the read, because that code takes no virtual
+// time of its own.
 #define VIRTUAL_TIME_READ_NS 50
 // Time until a sleeping thread runs again: futex and epoll on an idle core in a shallow sleep
 // state.
@@ -27,7 +27,8 @@ extern "C" {
 void virtual_time_begin(void);
 // Returns whether any thread is in virtual time.
 int virtual_time_is_on(void);
-int virtual_time_is_here(void);  // Whether the calling thread is.
+// Returns whether the calling thread is in virtual time.
+int virtual_time_is_here(void);
 uint64_t virtual_time_now(void);
 // Advances time if called on the virtual thread; a no-op elsewhere.
 void virtual_time_spend(uint64_t ns);

@@ -43,7 +43,7 @@ class FakeServer:
                 try:
                     self.answer(connection)
                 except (OSError, struct.error):
-                    pass  # It has disconnected.
+                    pass  # The client has disconnected.
 
     def answer(self, connection):
         _, _, _, request, size = FRAME.unpack(connection.recv(FRAME.size, socket.MSG_WAITALL))

@@ -130,7 +130,7 @@ class TestPair(Case):
         return json.loads(told.stdout)
 
     def cell(self, name, key):
-        """Figures are in a .text of the client's row."""
+        """Returns the text of a figure in the client's row."""
         return self.browser.js("""const row = [...document.querySelectorAll('tbody tr')]
             .find((each) => each.querySelector('.name').textContent === arguments[0]);
             return row ? row.querySelector(`.${arguments[1]} .text`).textContent : '–'""", name, key)
@@ -321,7 +321,7 @@ class TestHostileServer(Case):
                     {**serve, "kind": "own", "from_us": 12000, "to_us": 1e9, "device_time_us": 2000, "unfinished": False, "cut": ""}],
                 "waterfall_rest": {"waits": 2, "waited_us": 500, "commands": 970, "on_device_us": 1900}}
 
-    def test_a_waterfall_says_who_had_the_device_and_why_that_was_cut(self):
+    def test_a_waterfall_shows_who_had_the_device_and_why_a_command_was_stopped(self):
         fake = self.server(self.rows(), self.explanation())
         self.addCleanup(fake.close)
         self.browser.size(*SIZES[0])

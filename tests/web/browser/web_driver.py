@@ -10,7 +10,7 @@ import urllib.error
 import urllib.request
 
 ANSWER_TIME_S = 60
-# Its own sandbox needs rights that root in a container lacks, and rejects root.
+# Chromium's sandbox needs rights that root in a container lacks, and Chromium does not run as root with it.
 ARGUMENTS = ["--headless=new", "--disable-gpu", "--hide-scrollbars"] + (["--no-sandbox"] if os.getuid() == 0 else [])
 
 
@@ -82,7 +82,7 @@ class Browser:
         return [entry["message"] for entry in self.command("/se/log", {"type": "browser"})]
 
     def size(self, width, height):
-        """Sets the size of the screen; a narrow one is a telephone's."""
+        """Sets the size of the screen. A screen narrower than 600 pixels is that of a telephone."""
         self.command("/goog/cdp/execute", {"cmd": "Emulation.setDeviceMetricsOverride", "params": {
             "width": width, "height": height, "deviceScaleFactor": 2 if width < 600 else 1, "mobile": width < 600}})
 

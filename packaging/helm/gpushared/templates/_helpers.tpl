@@ -19,7 +19,7 @@ affinity:
     requiredDuringSchedulingIgnoredDuringExecution:
       nodeSelectorTerms:
       - matchExpressions:
-        # NVIDIA's GPU operator sets it where it runs its device plugin.
+        # NVIDIA's GPU operator sets this label on nodes on which it runs NVIDIA's device plugin.
         - key: nvidia.com/gpu.deploy.device-plugin
           operator: NotIn
           values: ["true"]
