@@ -2,9 +2,11 @@
 // Messages of the device thread, detection of a device thread that is blocked, and persistence of
 // kernel costs, which arrive as messages.
 #include <fmt/format.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -50,8 +52,14 @@ void Worker::Impl::WatchCosts() {
 
 void Worker::Impl::WatchGpu() {
   if (options_.read_gpu == nullptr) return;
+  // The slow-call thread chooses the moment, because the reading may hold locks of the driver. It
+  // does not read itself: a driver that has lost its GPU may never return, and sessions need that
+  // thread. For the same reason nothing waits for the reading, not even the end of the worker.
   slow_calls_->Post({}, [this, read = options_.read_gpu, home = home_] {
-    home.Post([this, readings = read()] { OnGpuRead(readings); });
+    std::thread([this, read, home] {
+      ::pthread_setname_np(::pthread_self(), "gpushared-nvml");
+      home.Post([this, readings = read()] { OnGpuRead(readings); });
+    }).detach();
   });
 }
 

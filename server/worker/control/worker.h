@@ -41,7 +41,8 @@ struct WorkerOptions {
   SessionLimits limits;
   scheduler::ResidencyOptions residency;
   SlowCallRules slow_calls;
-  // Reads the device's sensors; a slow call. Empty if the device has none.
+  // Reads the device's sensors, on a thread of its own. May block forever. Empty if the device has
+  // none.
   std::function<device::GpuReadings()> read_gpu;
   // Creates the module reader; called once, on the thread that calls Run.
   std::function<Result<std::unique_ptr<loader::ModuleReader>>()> make_reader;

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device thread that is blocked inside a call of its device.
+// A device thread that is blocked inside a call of its device, and sensors whose reading is
+// blocked.
 #include "server/worker/control/device_watch.h"
 
 #include <chrono>
+#include <future>
+#include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -127,6 +131,29 @@ TEST(StandingDeviceThread, IsDeviceLossIfKernelsIgnoreRequestToEnd) {
       HasSubstr("for 0.15 s and did not return after kernels were asked to end; caused by"));
   EXPECT_EQ(worker.device().end_requests(), 1U);
   EXPECT_EQ(worker.AwaitExit(), server::kWorkerLostDevice);
+}
+
+// ---- sensors
+
+TEST(BlockedSensors, DelayNeitherSessionsNorTheEndOfTheWorker) {
+  struct Driver {
+    std::promise<void> is_called, answers;
+  };
+  const auto driver = std::make_shared<Driver>();
+  {
+    server::WorkerOptions options;
+    options.read_gpu = [driver] {
+      driver->is_called.set_value();
+      driver->answers.get_future().wait();
+      return device::GpuReadings{};
+    };
+    WorkerHarness worker(testing::kAtOnce, std::move(options));
+    ASSERT_EQ(driver->is_called.get_future().wait_for(seconds(30)), std::future_status::ready);
+    RawClient client = worker.Client();
+    EXPECT_TRUE(client.AwaitFinished(0, client.Launch(0, 0, 0)));
+  }
+  driver->answers.set_value();
+  EXPECT_TRUE(testing::Eventually([&] { return driver.use_count() == 1; }));
 }
 
 TEST(StandingDeviceThread, MayBlockForLongestKernelLimit) {
