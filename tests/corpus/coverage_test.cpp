@@ -25,7 +25,8 @@ std::vector<Program> AllToolkitPrograms() {
   return programs;
 }
 
-// By kernel of those programs: why its results are not known to be correct; empty if they are.
+// Runs those programs. Returns for each kernel the reason why its results are not known to be
+// correct, or "" if they are correct.
 std::map<std::string, std::string> LaunchedKernels() {
   std::map<std::string, std::string> kernels;
   for (const Program& program : AllToolkitPrograms()) {

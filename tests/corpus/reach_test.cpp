@@ -131,7 +131,7 @@ TEST(CorpusReach, EveryOpcodeIsInSomeKernel) {
 // Forms are opcodes with types and modifiers in the executor's spelling. tests/executor runs all of
 // them (executor_reach); those that no kernel here contains are listed, and their number must not
 // grow.
-TEST(CorpusReach, FormsThatNoKernelHasAreListedAndNoMoreThanKnown) {
+TEST(CorpusReach, ListsUnreachedFormsWhoseNumberDoesNotGrow) {
   constexpr std::size_t kUnreachedMax = 1359;
   const std::set<executor::Handler> reached = ReachedHandlers();
   std::set<std::string> known, unreached;

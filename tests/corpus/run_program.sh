@@ -24,7 +24,7 @@ scratch=$(mktemp -d)
 server=
 finish() {
   if [[ -n $server ]]; then
-    # The second SIGTERM ends it at once.
+    # The second SIGTERM ends the server at once.
     kill -TERM "$server" 2>/dev/null && sleep 0.2 && kill -TERM "$server" 2>/dev/null || true
     wait "$server" 2>/dev/null || true
   fi
@@ -35,7 +35,7 @@ trap finish EXIT
 program=$source
 if [[ $source == *.cu ]]; then
   program=$scratch/program
-  # Only PTX, because that is what servers accept, and it needs no assembler.
+  # Generates only PTX, because servers accept PTX and PTX needs no assembler.
   # shellcheck disable=SC2086
   "${NVCC:-nvcc}" -cudart none -gencode arch=compute_75,code=compute_75 -I "$root" "$source" ${NVCC_FLAGS:-} \
     -L "$build/lib" -lgpushared_cudart -Xlinker -rpath -Xlinker "$build/lib" -o "$program" || exit 2
@@ -54,6 +54,6 @@ done
 
 status=0
 timeout "${LIMIT_S:-600}" "$program" "$@" || status=$?
-# Text printed by kernels, and the reasons for ends.
+# Prints the text that kernels printed, and the server's warnings and errors.
 grep -E ' prints| warn| error' "$scratch/log" >&2 || true
 exit "$status"

@@ -44,7 +44,7 @@ std::span<const std::byte> ToFatbin(const void* wrapper) {
 }  // namespace
 
 Runtime& Runtime::Instance() {
-  // Programs register themselves before main, so the first of them creates it.
+  // Programs register themselves before main, so the first program creates the instance.
   static Runtime runtime;
   return runtime;
 }

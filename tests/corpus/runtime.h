@@ -56,7 +56,7 @@ class Backend {
   virtual Status Run(const KernelLaunch& launch) = 0;
 };
 
-// The outcomes of the kernels launched since the process began.
+// The launches of one kernel since the process began.
 struct KernelHistory {
   std::uint64_t launches = 0;
   std::string rejection;  // Why the kernel cannot run; empty if it can.
@@ -87,8 +87,8 @@ class Runtime {
   std::span<std::byte> used_memory() { return {memory_, static_cast<std::size_t>(used_)}; }
   executor::MemoryWindow window() const { return {Base(), &mapped_bytes_, 0, 0}; }
   executor::BlockExecutor& block_executor() { return executor_; }
-  // Runs a launch unmodified. If its kernel's access set is known, it may access nothing else: the
-  // allocations that those words of its parameters point to, and variables of its module.
+  // Runs a launch unmodified. If its kernel's access set is known, the launch can access only the
+  // allocations that the parameters in the access set point to, and variables of its module.
   Status RunPlain(const KernelLaunch& launch);
   // Launches that were restricted this way, since the process began.
   std::uint64_t bound_launches() const { return bound_launches_; }

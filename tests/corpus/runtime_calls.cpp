@@ -38,7 +38,7 @@ cudaError_t LaunchKernel(const void* function, dim3 grid, dim3 block, void** arg
   return Noted(ok ? cudaSuccess : cudaErrorLaunchFailure);
 }
 
-// <<<...>>> pushes, and nvcc's stub for the kernel pops.
+// The configuration that <<<...>>> pushes and nvcc's stub for the kernel pops.
 struct CallConfiguration {
   dim3 grid, block;
   std::size_t shared_bytes;

@@ -8,8 +8,8 @@
 
 namespace gpushared::testing {
 
-// Returns an ar archive of these members: each name as the member's header contains it, and the
-// contents.
+// Returns an ar archive. Each member is a pair of its name, exactly as in the member's header, and
+// its contents.
 inline std::string Archive(const std::vector<std::pair<std::string, std::string>>& members) {
   const auto column = [](std::string text, std::size_t width) {
     text.resize(width, ' ');

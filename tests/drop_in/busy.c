@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A program that uses every kind of memory and call in turns, until it is killed. */
+/* A program that repeatedly launches kernels on device, managed and registered memory, and copies,
+ * until it is killed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -190,7 +190,7 @@ TEST_F(CaptureTest, RejectsWaitForEventRecordedOutside) {
   EndBadly(a_, Code::kCaptureInvalidated);
 }
 
-TEST_F(CaptureTest, RejectsWaitsForCapturedEventOutside) {
+TEST_F(CaptureTest, RejectsWaitsOutsideCaptureForCapturedEvent) {
   Begin(a_, kRelaxed);
   EXPECT_EQ(EventRecord(event_, a_), Code::kSuccess);
   EXPECT_EQ(EventQuery(event_), Code::kCapturedEvent);
@@ -224,8 +224,8 @@ TEST_F(CaptureTest, EndsOnlyOnItsStreamAndThread) {
   }).join();
 }
 
-// Tests for each capture mode which unsafe calls this thread and another one may make during the
-// capture.
+// For each mode of a capture, tests whether the capturing thread and another thread may make an
+// unsafe call.
 TEST_F(CaptureTest, UnsafeCallsAreRejectedByTheModesOfBothThreads) {
   const auto allocate = [&] {
     DevicePointer memory = 0;

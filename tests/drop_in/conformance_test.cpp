@@ -21,8 +21,8 @@ using testing::GpuServer;
 using ::testing::IsEmpty;
 using testing::RunProgram;
 
-// Statements for the fake driver: attributes from which occupancy is computed and which the fake
-// GPU lacks by default.
+// Statements for the fake driver: attributes that occupancy is computed from and the fake GPU lacks
+// by default, and no report of leaks.
 constexpr const char* kGpu =
     "attribute 81 233472; attribute 82 65536; attribute 106 32; leaks ignored";
 constexpr const char* kUuid = "uuid 0 GPU-a0000000-fa4e-4000-8000-000000000000; ";
@@ -54,9 +54,9 @@ bool StartsWith(const std::string& line, const std::string& prefix) {
   return line.starts_with(prefix);
 }
 
-// Returns whether the lines differ only because a fault of an unfenced kernel ends the worker and
-// its sessions (server/device/cuda), so that the drop-in reports the session's end (810) where a
-// native program sees the fault.
+// Returns whether the lines differ only in the error code of a fault. A fault of an unfenced kernel
+// ends the worker and its sessions (server/device/cuda), so the drop-in reports the session's end
+// (810) where the driver reports the fault.
 bool IsEndByFault(const std::string& native, const std::string& ours) {
   const std::size_t code = native.rfind(" = 7");
   return code != std::string::npos && ours == native.substr(0, code) + " = 810";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shapes of copies and fills that CUDA's header forbids, through each call that takes one.
+// Copies and fills whose shapes CUDA's header forbids, through each call that takes a shape.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -103,8 +103,8 @@ TEST_F(CopyShapesTest, PitchCoversARowAndItsOffset) {
       {"destination pitch", kWrong, [](auto& it) { it.dstPitch = 31; }},
       {"a sum that wraps", kWrong, [](auto& it) { it.srcXInBytes = SIZE_MAX; }},
       {"one row", kWrong, [](auto& it) { it.Height = 1, it.srcPitch = 31; }},
-      // According to the header, a pitch must cover the row "if specified", and 0 means that it is
-      // not.
+      // According to the header, a pitch must cover the row "if specified". A pitch of 0 counts as
+      // not specified.
       {"no pitch", kRight, [](auto& it) { it.srcPitch = it.dstPitch = 0; }},
       {"beyond the maximum", kWrong, [](auto& it) { it.srcPitch = std::size_t{1} << 31; }},
       {"rows that wrap", kWrong, [](auto& it) { it.srcY = SIZE_MAX; }},
@@ -167,7 +167,7 @@ TEST_F(CopyShapesTest, FillsNeedPitchesOfWholeRows) {
   EXPECT_EQ(cuMemsetD2D8(memory_, SIZE_MAX, 1, 64, 3), CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_F(CopyShapesTest, FillNodesAndCapturesRejectTheSame) {
+TEST_F(CopyShapesTest, FillNodesAndCapturesRejectTheSameShapes) {
   CUgraph graph = nullptr;
   CUgraphNode node = nullptr;
   ASSERT_EQ(cuGraphCreate(&graph, 0), CUDA_SUCCESS);

@@ -139,7 +139,8 @@ TEST_F(DropInFactsTest, VariablesAreFoundByNameReadAndWritten) {
   EXPECT_EQ(cuMemcpyDtoH(&value, step, sizeof value + 1), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuMemFree(step), CUDA_ERROR_INVALID_VALUE) << "the variable belongs to the module";
 
-  // Kernels see the host's writes, even in constants, and the host sees a kernel's writes.
+  // Kernels read what the host has written, even in constants, and the host reads what a kernel has
+  // written.
   const unsigned ten = 10;
   EXPECT_EQ(cuMemcpyHtoD(factor, &ten, sizeof ten), CUDA_SUCCESS);
   EXPECT_EQ(RunOneThread(next_step), CUDA_SUCCESS);

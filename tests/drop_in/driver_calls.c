@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Says, a line each, what calls of the driver answer and what they do to memory. It runs over a
- * driver natively, and over the drop-in and a server with the same driver; the lines must agree.
- * It keeps to what a driver promises: no destroyed handle is used. */
+/* Prints the results of driver calls and their effects on memory, one per line. The program runs
+ * natively on a driver, and on the drop-in and a server with the same driver; the lines must agree.
+ * It relies only on documented behaviour, so it never uses a destroyed handle. */
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -345,7 +345,7 @@ static CUdeviceptr Rows(size_t* pitch, size_t* width, size_t* height) {
   return memory + 4 * Number((uint32_t)((sizeof numbers - *pitch * *height) / 4));
 }
 
-/* One of a random sequence of operations on two streams that wait for each other. */
+/* Submits a random operation to the stream `on`. Returns its code. */
 static int AnyOperation(CUdeviceptr other, CUstream on) {
   size_t pitch, width, height;
   const CUdeviceptr rows = Rows(&pitch, &width, &height);

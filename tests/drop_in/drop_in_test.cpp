@@ -44,7 +44,7 @@ TEST(DropInWithoutServerTest, InitReportsThatNoServerAnswers) {
   EXPECT_EQ(cuInit(1), CUDA_ERROR_INVALID_VALUE);
 }
 
-// NVIDIA's runtime and cuFFT ask for these tables before their first driver call.
+// NVIDIA's runtime and cuFFT request these tables before their first driver call.
 class WantedTable : public ::testing::TestWithParam<std::array<unsigned char, 8>> {};
 INSTANTIATE_TEST_SUITE_P(DropInWithoutServerTest, WantedTable,
                          ::testing::Values(std::array<unsigned char, 8>{0x6b, 0xd5, 0xfb, 0x6c,
@@ -165,8 +165,8 @@ TEST_F(DropInTest, InitFailsIfNoDeviceIsVisible) {
 
 // ---- addresses
 
-// cuMemcpy finds out from each address whether it is device memory, so it must not mistake a freed
-// device address for host memory.
+// cuMemcpy derives the type of memory from each address, so a freed device address must not be
+// mistaken for host memory.
 TEST_F(DropInTest, AllCopiesRejectFreedMemory) {
   UsePrimary();
   CUdeviceptr first = 0, freed = 0, last = 0;
@@ -221,7 +221,7 @@ TEST_F(DropInTest, ProcAddressOfUnknownFunctionIsNullWithoutError) {
   void* function = this;
   EXPECT_EQ(cuGetProcAddress("cuFuncSetAttribute", &function, 2000, 0, nullptr), CUDA_SUCCESS);
   EXPECT_EQ(function, nullptr);
-  // The form of CUDA 11.3 has no argument for the reason.
+  // The form of CUDA 11.3 has no parameter that returns why a function is missing.
   const auto first_form = reinterpret_cast<CUresult (*)(const char*, void**, int, cuuint64_t)>(
       ::dlsym(RTLD_DEFAULT, "cuGetProcAddress"));
   EXPECT_EQ(first_form("cuFuncSetAttribute", &function, 2000, 0), CUDA_ERROR_NOT_FOUND);
@@ -462,8 +462,8 @@ TEST_F(DropInTest, AcceptsParametersAsArrayOrBuffer) {
             CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuLaunchKernel(add, 8, 1, 1, 128, 1, 1, 0, nullptr, nullptr, nullptr),
             CUDA_ERROR_INVALID_VALUE);
-  // An empty buffer needs no address; Slang's kernels, which read everything from constant memory,
-  // rely on it.
+  // An empty buffer needs no address. Slang relies on this, because its kernels read everything
+  // from constant memory.
   const CUfunction nothing = Function("nothing");
   EXPECT_EQ(cuLaunchKernel(nothing, 1, 1, 1, 1, 1, 1, 0, nullptr, parameters, extra),
             CUDA_ERROR_INVALID_VALUE);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An installed driver with few functions, each of which identifies itself.
+// An installed driver with few functions. Its version and its number of devices identify it.
 
 int cuInit(unsigned flags) { return flags == 0 ? 0 : 1; }
 
@@ -13,7 +13,7 @@ int cuDeviceGetCount(int* count) {
   return 0;
 }
 
-// The next two succeed only if each argument arrives as first_calls.c passes it.
+// The next two functions succeed only if each argument arrives as first_calls.c passes it.
 int cuParamSetf(void* function, int offset, float value) {
   return function == (void*)1 && offset == 2 && value == 3.5F ? 0 : 1;
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// First calls of a driver: one with a floating-point parameter ("float"), one with parameters on
-// the stack ("many"), or the latter from eight threads at once ("threads"). Prints how many
-// succeeded.
+// Makes the first call of a driver: a call with a floating-point parameter ("float"), a call with
+// parameters on the stack ("many"), or the second call from eight threads at once ("threads").
+// Prints the number of calls that succeeded.
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
-// Declared as in fake_driver.c; cuda.h marks one of them as deprecated.
+// Declared here, as in fake_driver.c, because cuda.h marks one of these functions as deprecated.
 int cuParamSetf(void* function, int offset, float value);
 int cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                    unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that a function without a decision for gate mode does not compile, and that new functions start without one.
+"""Checks that the build fails if a function has no decision for gate mode, and that a new function has no decision.
 
 Usage: functions_test.py COMPILER SOURCE TOOLKIT_INCLUDE
 

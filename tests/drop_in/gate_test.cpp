@@ -37,8 +37,8 @@ using testing::ServerProcess;
 const std::string kGate = GPUSHARED_DROP_IN_DIR;
 const std::string kFakeDriver = GPUSHARED_FAKE_DRIVER_DIR;
 const std::string kFewFunctions = GPUSHARED_INSTALLED_DIR;  // fake_driver.c
-// Statements for the fake driver: attributes from which occupancy is computed, and no report of
-// leaks, because this program leaks memory on purpose.
+// Statements for the fake driver: attributes that occupancy is computed from, and no report of
+// leaks, because driver_calls.c leaks memory on purpose.
 constexpr const char* kFakeGpu =
     "FAKE_CUDA=attribute 81 233472; attribute 82 65536; attribute 106 32; leaks ignored";
 
@@ -74,9 +74,10 @@ void ExpectSameLines(const std::string& native, const std::string& gated) {
   }
 }
 
-// A copy of the drop-in that the gate uses as a driver, and that never acts as a gate itself. It
-// submits to the server at $-PUSHARED_SOCKET, because it does what a GPU does: if the gate's server
-// executed its work as well, that would wait for the turn that waits for the work.
+// A copy of the drop-in that the gate uses as a driver, and that never acts as a gate itself. The
+// copy takes the place of a GPU, so it submits to a second server, at $-PUSHARED_SOCKET. The gate's
+// own server would deadlock: it would not execute the work before the end of the turn, and the turn
+// ends only when the work has been executed.
 class DropInAsDriver {
  public:
   DropInAsDriver() {
@@ -100,7 +101,8 @@ class DropInAsDriver {
 
 // ---- lookups
 
-// Only answers that contain our own address differ from those of the driver alone, see lookups.c.
+// lookups.c prints addresses as symbols, so that the gate's answers equal those of the driver alone
+// even if they contain addresses of the gate.
 void ExpectSameLookups(const std::string& directory) {
   const std::string driver = directory + "/libcuda.so.1";
   const auto native = Start({"LD_LIBRARY_PATH=" + directory}, {GPUSHARED_LOOKUPS, driver});
@@ -112,9 +114,9 @@ void ExpectSameLookups(const std::string& directory) {
   ExpectSameLines(native.output, gated.output);
 }
 
-TEST(GateTest, LookUpsOverTheFakeDriverGiveWhatItGives) { ExpectSameLookups(kFakeDriver); }
+TEST(GateTest, LookUpsEqualThoseOfTheFakeDriver) { ExpectSameLookups(kFakeDriver); }
 
-TEST(GateTest, LookUpsOverAnotherDropInGiveWhatItGives) {
+TEST(GateTest, LookUpsEqualThoseOfAnotherDropIn) {
   const DropInAsDriver installed;
   ExpectSameLookups(installed.directory());
 }
@@ -153,7 +155,7 @@ TEST(GateTest, BothNamesAreOneLibrary) {
 
 // ---- programs
 
-TEST(GateTest, ProgramOfTheDriversInterfaceSaysTheSameOverTheFakeDriver) {
+TEST(GateTest, DriverCallsPrintTheSameLinesAsOnTheFakeDriver) {
   for (const char* const what : {"", "fault", "stop"}) {
     const Words program =
         *what == 0 ? Words{GPUSHARED_DRIVER_CALLS} : Words{GPUSHARED_DRIVER_CALLS, what};
@@ -188,7 +190,7 @@ TEST(GateTest, ProgramsRunOverAnotherDropInAndItsServer) {
   }
 }
 
-TEST(GateTest, DriverWithFewFunctionsServesThese) {
+TEST(GateTest, ForwardsTheFunctionsOfADriverThatHasFew) {
   const auto gated = Gated(kFewFunctions, {}, {GPUSHARED_WHO_SERVES});
   EXPECT_EQ(gated.output, "init 0 0 count 0 21 version 4321 synchronize 801\n");
 }
@@ -213,7 +215,7 @@ TEST(GateTest, PreloadedLibraryOpensNoDriver) {
   EXPECT_THAT(maps.output, Not(HasSubstr(kFewFunctions)));
 }
 
-TEST(GateTest, WithoutAnInstalledDriverEveryCallSaysStub) {
+TEST(GateTest, WithoutAnInstalledDriverEveryCallReturnsStubLibrary) {
   const Words program = {GPUSHARED_WHO_SERVES};
   constexpr const char* kStub = "init 34 34 count 34 -1 version -1 synchronize 34\n";
   const ScratchDirectory nothing;
@@ -271,7 +273,7 @@ std::map<std::string, long> GetTrace(const ScratchDirectory& directory) {
   return counts;
 }
 
-TEST(GateTest, TraceCountsCallsAndLookUps) {
+TEST(GateTest, TraceCountsCalls) {
   const ScratchDirectory directory;
   const Words variables = {"GPUSHARED_GATE_TRACE=" + (directory / "trace")};
   const auto traced = Gated(kFewFunctions, variables, {GPUSHARED_FIRST_CALLS, "threads"});
@@ -310,7 +312,7 @@ TEST(GateTest, TraceChangesNothingForAProgramOfManyThreads) {
 
 // A user who can predict the trace's path must not be able to make the gate overwrite a file, nor
 // write through a link.
-TEST(GateTest, TraceIsNeverWrittenToWhatIsThere) {
+TEST(GateTest, TraceNeverOverwritesAnExistingFile) {
   const ScratchDirectory directory;
   const std::string mine = directory / "mine";
   std::ofstream(mine) << "mine";

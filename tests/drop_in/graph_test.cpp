@@ -52,7 +52,7 @@ class GraphTest : public DropInCase {
                      .extra = nullptr};
     return launch;
   }
-  // Adds a fill node, whose command the test identifies in the ring by its value.
+  // Adds a fill node. The test identifies the node's command in the ring by the fill value.
   GraphNodeHandle AddFill(unsigned value, std::vector<GraphNodeHandle> needs = {}) {
     const FillNodeParameters fill = GetFill(value);
     GraphNodeHandle node = nullptr;

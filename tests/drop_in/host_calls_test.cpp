@@ -30,8 +30,8 @@ class HostCallsTest : public DropInCase {
     EXPECT_EQ(CtxSynchronize(), Code::kSuccess);
   }
 
-  // A host function that waits for Open, then records that it ran and how many launches had been
-  // submitted by then.
+  // A host function that waits for Open, and then records the number of submitted launches and the
+  // thread that it runs on.
   static void Note(void* self) {
     auto& test = *static_cast<HostCallsTest*>(self);
     test.opened_.wait();

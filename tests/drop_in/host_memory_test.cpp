@@ -93,8 +93,8 @@ TEST_F(HostMemoryTest, AllocatedMemoryReportsItsAttributes) {
   }
 }
 
-// According to CUDA, with unified addressing an address of such memory is valid in every call that
-// takes a device address.
+// According to CUDA, with unified addressing an address of page-locked, mapped or managed memory is
+// valid in every call that takes a device address.
 TEST_F(HostMemoryTest, CopiesAndFillsAcceptAllKindsAsDeviceMemory) {
   UsePrimary();
   const CUdeviceptr device = Numbers();
@@ -165,7 +165,7 @@ TEST_F(HostMemoryTest, RegisteredMemoryMayStartAtAnyByte) {
   EXPECT_EQ(GetType(address), CU_MEMORYTYPE_HOST);
   EXPECT_EQ(cuPointerGetAttribute(&host, CU_POINTER_ATTRIBUTE_HOST_POINTER, again), CUDA_SUCCESS);
   EXPECT_EQ(host, part + 5);
-  // A copy that names the host address sees the writes of earlier kernels.
+  // A copy from the host address reads what earlier kernels have written.
   part[3] = 10;
   EXPECT_EQ(AddOne(address, nullptr), CUDA_SUCCESS);
   const CUdeviceptr numbers = Numbers();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches that CUDA rejects must be rejected here, too, because otherwise a program that was
-// tested here would fail on a GPU. CUDA's header and the PTX manual define the errors.
+// Launches that CUDA rejects must be rejected on the cpu device, too, because otherwise a program
+// that works on the cpu device would fail on a GPU. CUDA's header and the PTX manual define the
+// errors.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -151,7 +152,7 @@ TEST_F(LaunchLimitsTest, CooperativeGridFitsOntoTheDevice) {
 }
 
 // Nodes and captures accept no launch that the driver would reject.
-TEST_F(LaunchLimitsTest, GraphsRejectTheSame) {
+TEST_F(LaunchLimitsTest, GraphsRejectTheSameLaunches) {
   CUgraph graph = nullptr;
   ASSERT_EQ(cuGraphCreate(&graph, 0), CUDA_SUCCESS);
   CUDA_KERNEL_NODE_PARAMS node{};

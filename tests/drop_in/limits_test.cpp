@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The limits that cuCtxGetLimit reports are those that kernels get, and the program is told when a
-// kernel exceeds one.
+// The limits that cuCtxGetLimit reports are those that apply to kernels, and a kernel that exceeds
+// a limit results in an error or a message.
 #include <cstdint>
 #include <string>
 
@@ -38,7 +38,7 @@ next:
 done:
   cvta.to.global.u64 %rd4, %rd1; st.global.u32 [%rd4], %r1; ret;
 }
-// Takes 512 bytes of stack for each level.
+// Uses 512 bytes of stack per recursion level.
 .func (.param .b32 sum) deep(.param .b32 n) {
   .local .align 8 .b8 own[512]; .reg .b32 %r<4>; .reg .pred %p<2>; .reg .b64 %rd<2>;
   ld.param.b32 %r1, [n]; mov.u64 %rd1, own; st.local.b32 [%rd1], %r1;

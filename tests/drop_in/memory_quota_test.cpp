@@ -143,7 +143,7 @@ class MemoryQuotaTest : public ::testing::Test {
     EXPECT_EQ(MemAlloc(Allocate, &address, bytes), Code::kSuccess);
     return address;
   }
-  // Creates and destroys an array, and returns what it was charged with.
+  // Creates and destroys an array, and returns the number of bytes charged for the array.
   std::uint64_t BytesOf(const ArrayShape3d& shape, unsigned levels) {
     MipmappedArrayHandle array = nullptr;
     EXPECT_EQ(MipmappedArrayCreate(CreateMipmapped, &array, &shape, levels), Code::kSuccess);
@@ -158,13 +158,13 @@ class MemoryQuotaTest : public ::testing::Test {
   const PoolHandle pool_ = HandleAt<PoolHandle>(0x700);
 };
 
-TEST_F(MemoryQuotaTest, ServerSeesWhatIsHeld) {
+TEST_F(MemoryQuotaTest, HeldMemoryIsReportedToTheServer) {
   const DevicePointer one = New(1000), two = New(24);
   EXPECT_EQ(held(), 1024U);
   EXPECT_EQ(quota_.Left(0), kLimit - 1024);
   EXPECT_EQ(MemFree(Free, one), Code::kSuccess);
   EXPECT_EQ(held(), 24U);
-  // The next session is told at once.
+  // The held bytes are reported to the next session at once.
   const auto next_use = std::make_unique<ipc::GateUse>();
   ipc::GateUse& later = *next_use;
   quota_.SetLimit(0, 10, later);
@@ -198,7 +198,7 @@ TEST_F(MemoryQuotaTest, SecondAllocationAtAnAddressReplacesTheFirst) {
   EXPECT_EQ(MemFree(Free, second), Code::kSuccess);
 }
 
-TEST_F(MemoryQuotaTest, PitchIsTheDriversAfterTheCall) {
+TEST_F(MemoryQuotaTest, ChargesThePitchThatTheDriverReturns) {
   DevicePointer address = 0;
   std::size_t pitch = 0;
   EXPECT_EQ(MemAllocPitch(AllocatePitch, &address, &pitch, 513, kLimit / 1024 + 1, 4),
@@ -286,7 +286,7 @@ TEST_F(MemoryQuotaTest, PhysicalMemoryLivesWhileItIsMapped) {
   EXPECT_EQ(held(), 4096U);
   EXPECT_EQ(MemUnmap(Unmap, 0x10800, 2048), Code::kSuccess);
   EXPECT_EQ(held(), 0U);
-  // Imported from another process.
+  // Memory that was imported from another process can be released, too.
   next += 0x1000;
   EXPECT_EQ(MemImportFromShareableHandle(Import, &handle, nullptr, 1), Code::kSuccess);
   EXPECT_EQ(MemRelease(Release, handle), Code::kSuccess);

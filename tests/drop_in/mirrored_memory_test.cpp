@@ -55,8 +55,8 @@ std::uint64_t GetNumber(const char* name, std::uint64_t otherwise) {
 
 class MirroredMemoryTest : public testing::DropInServerCase {
  protected:
-  // Runs `rounds` launches that each store a number, and returns how many of the numbers the
-  // program did not see after the wait.
+  // Runs `rounds` launches that each store a number, and returns how many of the numbers were not
+  // in the program's memory after the wait.
   int Stale(CUdeviceptr to, CUstream stream, bool has_function_in_front, int rounds) {
     auto* const seen = reinterpret_cast<volatile unsigned*>(to);
     int stale = 0;
@@ -137,7 +137,7 @@ TEST_F(MirroredMemoryTest, KeepsProgramsWritesWhileOtherWorkRuns) {
   ASSERT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
   EXPECT_EQ(bytes[0], 1u);
   EXPECT_EQ(bytes[1], 2u) << "a wait overwrote the program's byte";
-  // Two launches without a wait: the second one sees writes made between them.
+  // A copy without a wait after a launch reads what the program wrote between launch and copy.
   ASSERT_EQ(launch(0, 3), CUDA_SUCCESS);
   bytes[2] = 4;
   const CUdeviceptr from = reinterpret_cast<CUdeviceptr>(bytes + 2);
@@ -186,8 +186,8 @@ struct Memory {
   CUdeviceptr device;
 };
 
-// A thread's program, together with the state that a machine would have that executes it one step
-// at a time.
+// A thread's program, and a model: the memory contents that result if each step is executed before
+// the next one begins.
 class RandomProgram {
  public:
   RandomProgram(std::uint64_t seed, unsigned thread, CUfunction mix, std::vector<Memory> memories)
@@ -213,7 +213,8 @@ class RandomProgram {
   bool functions_saw_right() const { return functions_saw_right_; }
 
  private:
-  // Data for a host function: the bytes that it expects, and the one that it then writes.
+  // Data for a host function: the bytes that the function expects, and the byte that it then
+  // writes.
   struct Call {
     RandomProgram* program;
     std::size_t memory;
@@ -354,7 +355,7 @@ class RandomMirrorTest : public MirroredMemoryTest {
   static Memory Own(Memory::Kind kind, void* host) {
     return {kind, static_cast<std::uint8_t*>(host), reinterpret_cast<CUdeviceptr>(host)};
   }
-  // Zeroed, like the model's initial state.
+  // Returns a memory of each kind, filled with zeros like the model.
   std::vector<Memory> MakeMemories() {
     void* mapped = nullptr;
     void* locked = nullptr;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handles, addresses, images.
+// Handles, addresses, images and object files, and the attributes and missing functions that the
+// library reports.
 #include <elf.h>
 
 #include <cstring>
@@ -122,8 +123,8 @@ TEST(DeviceRuntimeArchiveTest, RecognizesOnlyTheToolkitsLibrary) {
   EXPECT_FALSE(IsDeviceRuntimeArchive(huge));
 }
 
-// An object file of three sections: a null section, the names, and one with this name and these
-// bytes.
+// Returns an object file of three sections: a null section, the section names, and a section with
+// this name and these bytes.
 std::string Object(const std::string& name, const std::string& bytes) {
   const std::string texts = std::string(1, '\0') + name + '\0';
   Elf64_Ehdr header{};

@@ -25,7 +25,8 @@ namespace {
 // A copy of this many bytes through the program's memory takes several pieces.
 constexpr std::size_t kLargeBytes = (std::size_t{16} << 20) + 4096;
 
-// Two contexts: of the same device, then of two devices.
+// Two contexts. The parameter is the device of the second one: 0, which also has the first one, or
+// 1.
 class PeerTest : public DropInServerCase, public ::testing::WithParamInterface<int> {
  protected:
   PeerTest() : DropInServerCase({"--device", "cpu:0,cpu:1"}) {
@@ -195,8 +196,8 @@ TEST_P(PeerTest, LargeBoxesArriveWhole) {
   }
 }
 
-// Each row is copied in several pieces, so rows that overlap must be rejected even though the
-// pieces would not.
+// Each row is copied in several pieces. Rows that overlap must be rejected even though the pieces
+// of each row are shorter than the pitch.
 TEST_P(PeerTest, RowsOfSeveralPiecesArriveWholeAndCannotOverlap) {
   constexpr std::size_t kPitch = kLargeBytes + 64;
   const CUdeviceptr from = Allocate(first_, 2 * kPitch), to = Allocate(second_, 2 * kPitch);
@@ -411,7 +412,7 @@ TEST_P(BatchTest, RejectsInvalidBoxes) {
   expect_rejected([](auto& it) { it.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_INVALID; });
 }
 
-TEST_P(BatchTest, ASourceThatIsReadDuringTheCallMayChangeAfterIt) {
+TEST_P(BatchTest, SourceReadDuringTheCallMayChangeAfterwards) {
   constexpr std::size_t kBytes = 4096;
   constexpr std::size_t kWorkBytes = std::size_t{64} << 20;
   CUdeviceptr device = Allocate(first_, kBytes);

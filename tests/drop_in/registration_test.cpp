@@ -36,8 +36,8 @@ void* Map(int protection, int flags, int file = -1) {
   return mapped;
 }
 
-// An address range that the system does not use on its own, so that memory unmapped here stays
-// unmapped.
+// Maps memory at an address that the system does not choose on its own, so that the range stays
+// unmapped once a test has unmapped it.
 void* MapLow() {
   void* const wanted = reinterpret_cast<void*>(std::uintptr_t{16} << 20);
   void* const mapped = ::mmap(wanted, kLength, PROT_READ | PROT_WRITE,
@@ -121,7 +121,7 @@ TEST_F(RegistrationTest, ChecksFlagsAndPageProtection) {
   }
 }
 
-TEST_F(RegistrationTest, UnregisterNeedsTheBeginOfTheRange) {
+TEST_F(RegistrationTest, UnregisterNeedsTheStartOfTheRange) {
   UsePrimary();
   auto* const memory =
       static_cast<std::byte*>(Map(PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS));
@@ -216,8 +216,8 @@ TEST_F(RegistrationTest, MemoryThatBecomesReadOnlyKeepsItsBytes) {
   EXPECT_EQ(cuMemHostUnregister(memory), CUDA_ERROR_INVALID_VALUE);
 }
 
-// The program frees memory without telling the driver, and gets the same address again.
-TEST_F(RegistrationTest, LeavesMemoryMappedAgainUnchanged) {
+// The program unmaps memory without unregistering it, and maps other memory at the same address.
+TEST_F(RegistrationTest, DoesNotChangeANewMappingAtTheSameAddress) {
   UsePrimary();
   void* const memory = Map(PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
   std::memset(memory, 1, kLength);

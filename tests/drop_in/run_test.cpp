@@ -28,7 +28,7 @@ using testing::ProgramOutcome;
 using testing::RunProgram;
 using testing::ServerProcess;
 
-// A compiler that prints its command line.
+// Tests the nvcc of the drop-in in front of a compiler that prints its command line.
 class NvccTest : public ::testing::Test {
  protected:
   NvccTest() {
@@ -166,7 +166,7 @@ TEST_F(RunTest, AnyUserCanRunPrograms) {
   EXPECT_THAT(outcome.output, HasSubstr("added 100000 numbers"));
 }
 
-// A program in a container finds the same socket at the usual path, because its directory is
+// A program in a container finds this socket at the usual path, because the socket's directory is
 // mounted there.
 TEST_F(RunTest, ConnectsThroughTheNamedEndpoint) {
   const testing::ScratchDirectory directory;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Server limits that a program hits: it gets CUDA's code and a message that names the limit and how
-// to raise it.
+// A program that reaches a limit of the server gets CUDA's error code, and a message that names the
+// limit and says how to raise it.
 #include <string>
 
 #include <cuda.h>
@@ -61,8 +61,8 @@ TEST_F(ServerLimitsTest, ModuleBeyondTheLoadLimitIsInvalidPtx) {
   EXPECT_EQ(cuMemAlloc(&memory, 4), CUDA_SUCCESS) << "the error must not affect later calls";
 }
 
-// Half of the staging memory is guaranteed to clients in equal parts, so no client can have all of
-// it.
+// Half of the staging memory is guaranteed to clients in equal parts, so no client can use all of
+// the staging memory.
 TEST_F(ServerLimitsTest, PrintedTextNeedsStagingMemory) {
   UsePrimary();
   EXPECT_EQ(cuCtxSetLimit(CU_LIMIT_PRINTF_FIFO_SIZE, 64 << 20), CUDA_ERROR_OUT_OF_MEMORY);

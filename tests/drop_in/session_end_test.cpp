@@ -81,7 +81,7 @@ TEST_F(SessionEnd, MessageNamesTheOperator) {
   EXPECT_THAT(Await(), AllOf(HasSubstr("the operator"), HasSubstr("error 810 after 0 interrupts")));
 }
 
-TEST_F(SessionEnd, InterruptEndsKernelOfProgramThatAsks) {
+TEST_F(SessionEnd, InterruptEndsKernelOfInterruptibleProgram) {
   Start({"--interruptible"});
   ::kill(program_, SIGINT);
   EXPECT_THAT(Await(),
@@ -92,7 +92,7 @@ TEST_F(SessionEnd, InterruptEndsKernelOfProgramThatAsks) {
   })) << "the server ends the kernel";
 }
 
-TEST_F(SessionEnd, InterruptEndsNoKernelOfProgramThatDoesNotAsk) {
+TEST_F(SessionEnd, InterruptEndsNoKernelOfOtherPrograms) {
   Start({});
   ::kill(program_, SIGINT);
   // Long enough for a waiting call to poll four times.

@@ -15,8 +15,8 @@ using testing::All;
 using testing::kBytes;
 using testing::kCount;
 
-// The current context while a stream of the first context is used: none, or another one of the same
-// or of another device.
+// The current context while a stream of the first context is used: none, another context of the
+// same device, or a context of another device.
 enum class Other { kNone, kOfTheDevice, kOfAnotherDevice };
 
 class StreamContextTest : public testing::DropInServerCase,
@@ -42,7 +42,8 @@ class StreamContextTest : public testing::DropInServerCase,
     EXPECT_EQ(current, other_) << "a call changed it";
   }
 
-  // Does not look up the function, which is only possible while the function's context is current.
+  // Like AddOne, but does not look up the function, because lookups are only possible while the
+  // function's context is current.
   CUresult LaunchAddOne() {
     unsigned n = kCount;
     void* parameters[] = {&numbers_, &n};

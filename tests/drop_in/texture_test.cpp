@@ -133,8 +133,8 @@ TEST_F(DropInTextureTest, LinearMemoryIsFetchedByIndexAndIsZeroOutside) {
     const bool is_inside = i >= 16 && i < 16 + bytes.size();
     EXPECT_EQ(read[i], is_inside ? static_cast<float>(bytes[i - 16]) / 255.0f : 0.0f) << i;
   }
-  // Freed memory remains this program's own until another client gets it, so the kernel neither
-  // crashes nor sees foreign bytes.
+  // Freed memory belongs to this client until another client allocates it, so the kernel neither
+  // faults nor reads another client's bytes.
   ASSERT_EQ(cuMemFree(memory), CUDA_SUCCESS);
   EXPECT_EQ(Run("fetch", {1, 1, 1}, {24, 1, 1}, out_, texture, 0), CUDA_SUCCESS);
 }

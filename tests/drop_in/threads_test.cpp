@@ -26,8 +26,8 @@ class ThreadsTest : public DropInCase {
     }
   }
 
-  // Captures and launches a graph. The mode and the non-blocking stream allow other threads every
-  // call during the capture, even on the legacy stream.
+  // Captures and launches a graph. Because of the capture mode and the non-blocking stream, other
+  // threads may make any call during the capture, even on the legacy stream.
   void UseGraph() {
     StreamHandle own = nullptr;
     GraphHandle graph = nullptr;

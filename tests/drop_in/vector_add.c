@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A program as NVIDIA's manual teaches it, over the driver's interface alone. It knows nothing of
+/* A program written as in NVIDIA's manual, with the driver interface only. It does not refer to
  * gpushared: it is built with the toolkit's cuda.h and linked to libcuda. */
 #include <stdio.h>
 #include <stdlib.h>

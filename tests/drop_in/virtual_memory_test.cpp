@@ -63,7 +63,7 @@ TEST_F(VirtualMemoryTest, ArrayGrowsInPlace) {
     ASSERT_EQ(SetAccess(range + i * kStep, kStep), CUDA_SUCCESS);
     ASSERT_EQ(cuMemRelease(handle), CUDA_SUCCESS) << "the mapping keeps the memory alive";
   }
-  // Half of it in each of the two pieces of memory.
+  // One half of the array is in the first piece of memory, and the other half is in the second.
   const CUdeviceptr numbers = range + kStep - kBytes / 2;
   ASSERT_EQ(cuMemsetD32(numbers, 4, kCount), CUDA_SUCCESS);
   ASSERT_EQ(AddOne(numbers, nullptr), CUDA_SUCCESS);
@@ -77,7 +77,7 @@ TEST_F(VirtualMemoryTest, ArrayGrowsInPlace) {
   EXPECT_EQ(cuMemAddressFree(range, 64 * kStep), CUDA_SUCCESS);
 }
 
-// cuda-core's VirtualMemoryResource does this if it cannot grow in place.
+// cuda-core's VirtualMemoryResource moves memory in this way if it cannot grow in place.
 TEST_F(VirtualMemoryTest, MemoryMovesToOtherAddressesWithItsContents) {
   const CUdeviceptr old = Reserve(kStep), wider = Reserve(2 * kStep);
   ASSERT_EQ(cuMemMap(old, kStep, 0, Create(kStep), 0), CUDA_SUCCESS);
@@ -120,7 +120,7 @@ TEST_F(VirtualMemoryTest, RejectsUseWithoutAccessRights) {
   ASSERT_EQ(SetAccess(range, kStep, CU_MEM_ACCESS_FLAGS_PROT_NONE), CUDA_SUCCESS);
   EXPECT_EQ(cuMemsetD32(range, 1, 4), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(SetAccess(range + kStep, kStep), CUDA_ERROR_INVALID_VALUE) << "nothing is mapped there";
-  // A kernel cannot access the old addresses either.
+  // Kernels cannot access the range without access rights either.
   ASSERT_EQ(AddOne(range, nullptr), CUDA_SUCCESS);
   EXPECT_EQ(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
 }

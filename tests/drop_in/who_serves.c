@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints the driver's answers: codes of cuInit, cuDeviceGetCount and cuCtxSynchronize, and between
-// them the number of devices and the driver's version.
+// Prints the driver's answers: the codes of two calls of cuInit, of cuDeviceGetCount and of
+// cuCtxSynchronize, and between them the number of devices and the driver's version.
 #include <stdio.h>
 
 #include <cuda.h>

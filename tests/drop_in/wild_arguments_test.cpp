@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls every handler with invalid arguments, which must give an error code and never a crash.
-// Pointers that a call writes to are null or point to real memory; everything else is wild.
+// Calls every handler with random arguments, most of which are invalid. No call may crash. Pointers
+// that a call writes to are null or point to real memory; everything else is arbitrary.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -59,7 +59,7 @@ class WildArgumentsTest : public DropInCase {
     EXPECT_EQ(RejectWhileCapturing(), Code::kSuccess);
   }
 
-  // A real object of each kind. Their handles are also passed where another kind is expected.
+  // Creates a real object of each kind. The handles are also passed where another kind is expected.
   void MakeObjects() {
     static_cast<void>(CtxSetCurrent(context_));
     real_ = {};
@@ -110,7 +110,7 @@ class WildArgumentsTest : public DropInCase {
     MakeNode(node, graph);
     static_cast<void>(GraphInstantiateWithFlags(&std::get<GraphExecHandle>(real_), graph, 0));
   }
-  // Its kind is random.
+  // Adds a node of a random kind.
   void MakeNode(GraphNodeHandle& node, GraphHandle graph) {
     KernelNodeParameters launch = {};
     launch.launch.function = nothing_;
@@ -183,7 +183,7 @@ class WildArgumentsTest : public DropInCase {
       return Among<T>({0, 1, 16, 64, memory_, memory_ + 4095, graph_memory_, allocation_, reserved_,
                        reserved_ + kStep, ~T{0}, ~T{0} - 4095, T{1} << 63});
     } else if constexpr (std::is_same_v<T, unsigned>) {
-      // Counts of arrays that the caller owns: at most the actual size.
+      // May be the number of elements of an array that the caller owns, so at most its actual size.
       return Among<T>({0, 1, 2, 7});
     } else if constexpr (std::is_enum_v<T>) {
       return static_cast<T>(Among<int>({0, 1, 700, -1}));
@@ -211,7 +211,7 @@ class WildArgumentsTest : public DropInCase {
     }
   }
 
-  // All functions of the table, in random order.
+  // Calls all functions of the table in random order.
   void CallAll() {
     std::vector<std::function<void()>> calls;
     const auto add = [&](auto handler, const char* symbol) {
@@ -381,7 +381,7 @@ class WildArgumentsTest : public DropInCase {
   std::vector<char> room_;
   std::vector<void*> pointers_;
   Handles real_;
-  std::vector<void*> handles_;  // Of all kinds; some are invalid.
+  std::vector<void*> handles_;  // Handles of all kinds; some are invalid.
   std::vector<StreamHandle> streams_;
   DevicePointer memory_ = 0;
   DevicePointer graph_memory_ = 0;
@@ -390,7 +390,7 @@ class WildArgumentsTest : public DropInCase {
 };
 
 TEST_F(WildArgumentsTest, ReturnErrorCodes) {
-  // Keeps the files that calls write in this directory.
+  // Calls write their files to the current directory.
   const testing::ScratchDirectory directory;
   std::filesystem::current_path(directory.path());
   for (int round = 0; round < kWildRounds && !HasFatalFailure(); ++round) CallAll();

@@ -31,7 +31,7 @@ class Hostile : public ::testing::Test {
     image_ = ReadFile(GPUSHARED_SYSTEM_KERNELS);
     neighbour_ = std::make_unique<Client>(
         std::move(Client::Connect({.name = "neighbour", .socket = server_->socket()})).value());
-    worker_ = server_->workers().at(0);  // A server accepts before its worker has started.
+    worker_ = server_->workers().at(0);  // Has started, because it serves the neighbour.
     buffer_ = std::make_unique<DeviceBuffer>(std::move(neighbour_->AllocateDevice(4096)).value());
   }
   static void TearDownTestSuite() {

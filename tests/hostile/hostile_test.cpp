@@ -22,8 +22,8 @@
 namespace gpushared::testing {
 namespace {
 
-// Launches nodes in which random bytes were changed: the session ends, its stream fails, or it
-// computes garbage in its own memory.
+// Launches nodes in which random bytes were changed. The session ends, its stream fails, or its
+// kernels compute garbage in the client's own memory.
 TEST_F(Hostile, MutatedNodesAffectOnlyTheirClient) {
   std::mt19937_64 random(20261124);
   unsigned ended = 0, lived = 0;
@@ -129,7 +129,8 @@ TEST_F(Hostile, UnmappingTakesMemoryFromWorkThatHasNotBegun) {
   ASSERT_TRUE(module.ok());
   constexpr std::uint32_t kLaunching = 0, kFilling = 1, kGate = 2;
   for (const std::uint32_t stream : {kFilling, kGate}) client.CreateStream(stream);
-  // The fills wait for a kernel that runs longer than the server needs to read the request.
+  // A launch and a fill wait for a kernel that runs longer than the server needs to read the
+  // request.
   constexpr int kRounds = 100'000'000;
   std::vector<std::byte> parameters = ParametersAt(client.base(), 12);
   std::memcpy(parameters.data() + 8, &kRounds, sizeof kRounds);
@@ -193,8 +194,8 @@ TEST_F(Hostile, ScribblingOverTheWholeCommandSegment) {
   }
 }
 
-// A gated client's words say how much of its work is in flight. It claims anything, asks for turns
-// without using them, and leaves in the middle of one.
+// A gated client's words say how much of its work is in flight. This client stores random values,
+// requests turns without using them, and disconnects in the middle of a turn.
 TEST_F(Hostile, ScribblingOverTheWordsOfAGatedClient) {
   std::mt19937_64 random(11);
   for (int round = 0; round < 10; ++round) {
@@ -208,7 +209,7 @@ TEST_F(Hostile, ScribblingOverTheWordsOfAGatedClient) {
     for (int i = 0; i < 20'000; ++i) {
       words[random() % (sizeof(ipc::GateUse) / 8)].store(random());
       if (i % 500 == 0) client->Plain(ipc::Op::kTurn, 0);
-      // Other commands are allowed, and compete with its turns.
+      // Other commands are allowed, and compete with the client's turns.
       if (i % 700 == 0) client->Mark(0);
     }
     NeighbourGoesOn();

@@ -154,7 +154,7 @@ const Lies kFrameHeaderLies = {{"magic", {{0}, {ipc::kChannelMagic}, {kAllBits}}
 // A lie in the first message of a connection is rejected, because there is no session yet that
 // could end.
 constexpr Lie Rejected(std::uint64_t value) { return {value, Verdict::kRejected}; }
-// Texts that consist only of one byte: they are invalid UTF-8, control characters, or unterminated.
+// Texts in which every byte has this value: invalid UTF-8, control characters, or no terminator.
 const std::vector<Lie> kTextLies = {Rejected(0xff), Rejected(7), Rejected('a')};
 const std::vector<Lie> kVersionLies = {Rejected(0), Rejected(ipc::kProtocolVersion - 1),
                                        Rejected(ipc::kProtocolVersion + 1), Rejected(kAllBits)};
@@ -445,7 +445,7 @@ TEST_F(Lying, ControlFieldsOfARunningSession) {
   LieInSession(ipc::SetKernelMemory{}, kSetKernelMemoryLies);
   LieInSession(ipc::AddStagingBuffer{ipc::kStagingBytesStep}, kAddStagingBufferLies);
   LieInSession(ipc::DescribeError{0}, kDescribeErrorLies);
-  // The message has no field. It is rejected because this session's hello did not ask for printed
+  // The message has no field. It is rejected because this session's hello did not request printed
   // text.
   EXPECT_EQ(TryInSession(ipc::MessageType::kTakePrinted, {}), Verdict::kRejected);
   EXPECT_EQ(TryInSession(ipc::MessageType::kTakePrinted, std::array<std::byte, 1>{}),

@@ -22,7 +22,7 @@
 namespace gpushared::testing {
 namespace {
 
-// Paths separated by ':'.
+// Returns the parts of the text between colons.
 std::vector<std::string> Parts(const std::string& text) {
   std::istringstream words(text);
   std::vector<std::string> parts;

@@ -57,8 +57,8 @@ struct PreemptibleLaunch {
   device::Dim3 grid, block;
   std::uint32_t dynamic_shared_bytes = 0;
   std::vector<std::byte> parameters;  // Those that the client passes.
-  // The range for module variables is not used for them, so that it can expose the claim words to
-  // the kernel.
+  // ScheduleRunner replaces this window's range of module variables by the claim words, so the
+  // kernel's variables must be elsewhere in the window.
   executor::MemoryWindow memory;
   std::span<std::byte> bytes;  // The compared memory: all that the kernel may write.
 };
@@ -90,9 +90,9 @@ class Crew {
   std::vector<std::thread> threads_;
 };
 
-// Returns the number of random schedules for each kernel: 250, or the value of GPUSHARED_SCHEDULES,
-// which is 1,000 in the stage `long`. Under the address sanitizer it is 100, because schedules take
-// ten times as long.
+// Returns the number of random schedules for each kernel: the value of GPUSHARED_SCHEDULES, which
+// is 1,000 in the stage `long`. The default is 250, or 100 under the address sanitizer, because
+// schedules take ten times as long there.
 std::uint32_t Schedules();
 
 class ScheduleRunner {
@@ -111,12 +111,12 @@ class ScheduleRunner {
   std::uint64_t stops() const { return stops_; }
 
  private:
-  // The two words, in separate cache lines as on a device.
+  // The claim words, in separate cache lines as on a device.
   struct Control {
     alignas(64) std::uint32_t counter = 0;
     alignas(64) std::uint32_t stop = 0;
   };
-  // A launch of the device.
+  // One of the launches on the device that together execute a launch by the client.
   struct Part {
     std::uint32_t blocks = 0;   // Blocks launched, which may exceed the number of remaining blocks.
     std::uint32_t stop_at = 0;  // The stop word is written once this many are claimed.

@@ -42,7 +42,7 @@ class Bench {
     if (made) module_ = *std::move(made);
   }
 
-  // Fails the test and returns nothing if there is no preemptible form.
+  // Returns nothing if there is no preemptible form.
   std::optional<PreemptibleLaunch> Prepare(const Case& what) {
     const ptx::PreemptibleKernel* kernel = module_ ? module_->Find(what.kernel) : nullptr;
     if (kernel == nullptr) return std::nullopt;
@@ -144,7 +144,7 @@ TEST(Claimed, RejectsKernelsThatWaitForAllBlocksWithReason) {
   EXPECT_THAT(found->reason, ::testing::HasSubstr("waiting"));
 }
 
-TEST(Claimed, LocksThatBlocksShareCountAsWaiting) {
+TEST(Claimed, TreatsLocksSharedByBlocksAsWaiting) {
   Bench bench("divergence");
   for (const char* kernel : {"lane_lock", "naive_lane_lock", "wait_in_warp"}) {
     EXPECT_EQ(bench.module().Find(kernel), nullptr) << kernel;

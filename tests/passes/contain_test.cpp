@@ -479,7 +479,7 @@ TEST(Contained, BoundsEverySleep) {
 }
 
 // The kernels' poll word is never set, because the driver accepts no call.
-TEST(Contained, BlocksNotYetBegunEndOnceOneHasStopped) {
+TEST(Contained, RemainingBlocksEndAtOnceAfterOneHasStopped) {
   FenceBench bench(KernelText("red.global.add.u32 [%rd1], 1; L: bra L;"));
   FenceLaunch launch = Prepare(bench);
   launch.grid = {1000, 1, 1};

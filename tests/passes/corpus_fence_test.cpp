@@ -170,7 +170,8 @@ class FencingBackend : public corpus::Backend {
     passed.image = *std::move(image);
   }
 
-  // Calls visit(in the original's variables, in the form's, bytes).
+  // Calls visit(original, own, bytes) with each variable's addresses in the original module and in
+  // the form.
   template <typename Visit>
   static void ForEachVariable(const corpus::LoadedModule& loaded, const Passed& form, Visit visit) {
     const auto all = [&](const executor::ModuleLayout& layout, std::uint64_t base) {
@@ -189,7 +190,7 @@ class FencingBackend : public corpus::Backend {
     ForEachVariable(loaded, form, [](std::byte* original, std::byte* own, std::uint64_t bytes) {
       std::memcpy(own, original, bytes);
     });
-    // Variables that contain addresses of each other.
+    // Sets variables to the addresses of other variables of the form.
     for (const ptx::ModuleLayout::AddressSlot& slot : form.fenced.variables.address_slots) {
       const std::vector<std::byte> initial = form.fenced.variables.InitialBytes(form.moved_base);
       std::memcpy(reinterpret_cast<std::byte*>(form.moved_base + slot.offset),

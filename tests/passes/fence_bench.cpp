@@ -25,7 +25,7 @@ const std::atomic<bool> kNever{false};
 constexpr std::uint64_t kPlainAt = std::uint64_t{64} << 20;
 constexpr std::uint64_t kFencedAt = std::uint64_t{96} << 20;
 constexpr std::uint64_t kContainedAt = std::uint64_t{160} << 20;
-// Variables are placed after the mapped part, at the same distance before the range's end.
+// Variables are placed after the mapped part, kMovedBytes before the end of a range of any size.
 constexpr std::uint64_t kMovedBytes = std::uint64_t{32} << 20;
 constexpr std::uint64_t kWordsBehind = kMovedBytes / 2;
 // Offset from a form to its preemptible form.

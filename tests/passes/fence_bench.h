@@ -95,7 +95,7 @@ class FenceBench {
   // contained kernels are in fault().
   std::string Run(Form form, const FenceLaunch& launch);
   const ptx::FaultRecord& fault() const { return words_->host.fault; }
-  // Tells contained kernels to stop while they run, or not to begin.
+  // SetStop makes running contained kernels stop, and SetStopAtEntry keeps others from beginning.
   void SetStop(std::uint32_t value) { std::atomic_ref(words_->host.stop).store(value); }
   void SetStopAtEntry(std::uint32_t value) { std::atomic_ref(words_->control.stop).store(value); }
   // Returns the .global variables after the last run, in source order.

@@ -26,8 +26,8 @@ constexpr std::uint64_t kReach = 0x20000000;
 
 struct Attack {
   const char* name;
-  // In the kernel, %rd1 points to the client's memory, %rd2 to a neighbour's after the client's
-  // range, and %rd3 to one's before it.
+  // In the kernel, %rd1 points to the client's memory, %rd2 to memory of the neighbour after the
+  // client's range, and %rd3 to memory of the neighbour before it.
   const char* body;
   const char* module = "";  // Text before the kernel.
 };
@@ -217,8 +217,8 @@ INSTANTIATE_TEST_SUITE_P(All, Hostile, ::testing::Range<std::size_t>(0, std::siz
 
 class Bounded : public Hostile {
  protected:
-  // Runs the fenced form with all memory of other clients forbidden; returns its result in its own
-  // memory.
+  // Runs the fenced form with all memory of other clients forbidden. Returns the word that the
+  // kernel has stored in the client's memory.
   static std::uint32_t Run(const Attack& attack) {
     FenceBench bench(KernelText(attack));
     EXPECT_EQ(bench.Reason("k"), "");
@@ -298,8 +298,8 @@ TEST_F(Bounded, CopiesReadOnlyAsMuchAsTheyWrite) {
   EXPECT_THAT(text, ::testing::Not(HasSubstr("4, %r3;")));
 }
 
-// Data that other clients' kernels left in uninitialised memory: every byte of `k` is overwritten
-// before it begins, as if by them.
+// Data that other clients' kernels left in uninitialised memory. At the entry of `k`, LeaveResidue
+// inserts stores of this value to every byte of kResidues.
 constexpr int kLeft = 0xab;
 struct Residue {
   const char* space;

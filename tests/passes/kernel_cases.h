@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches whose results passes must not change. An additional kernel is one line in
+// Launches whose results must be the same after each pass. An additional kernel is one line in
 // kernel_cases.cpp.
 
 #ifndef GPUSHARED_TESTS_PASSES_KERNEL_CASES_H_

@@ -15,10 +15,10 @@ namespace gpushared::testing {
 
 struct MachineCode {
   std::uint32_t registers = 0;     // Registers per thread.
-  std::uint32_t instructions = 0;  // Without the padding at the end of the section.
+  std::uint32_t instructions = 0;  // Without NOPs, which pad the end of the section.
   std::uint32_t spilled_bytes = 0;
-  // The opcodes of its longest loop, in order. Empty if there is none, and before sm_90, which
-  // encodes branches differently.
+  // Opcodes of the kernel's longest loop, in order. Empty if there is no loop, and for
+  // architectures before sm_90, because they encode branches differently.
   std::vector<std::uint32_t> loop;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels that read values that were never written: registers, parameters of calls, results.
-// Unfenced they see the previous contents, fenced they see zeros.
+// Unfenced kernels read the previous contents, and fenced kernels read zeros.
 #include <cstring>
 #include <string>
 #include <variant>
@@ -78,7 +78,7 @@ void LeaveInEveryVariable(ptx::Module& module) {
 
 struct Reading {
   const char* name;
-  const char* body;  // Leaves the value that it saw in [%rd1].
+  const char* body;  // Stores the value that it has read to [%rd1].
   const char* module = "";
 };
 
@@ -161,7 +161,7 @@ constexpr Reading kReadings[] = {
 constexpr Form kForms[] = {Form::kFenced, Form::kFencedAndClaimed, Form::kContained,
                            Form::kContainedAndClaimed};
 
-// Returns the value that the kernel leaves in this form.
+// Runs this form of the kernel, and returns the value that the kernel stores.
 std::uint64_t Seen(FenceBench& bench, Form form) {
   const std::uint64_t address = bench.ranges().client() + kOut;
   auto* out = reinterpret_cast<std::uint64_t*>(address);

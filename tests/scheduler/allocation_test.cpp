@@ -29,8 +29,8 @@ class Load {
     in_flight_.reserve(256);
     for (std::uint64_t id = 1; id <= kClients; ++id) {
       const auto of_class = static_cast<SchedulingClass>(id % 3);
-      // Every fourth client has no target, because its work must be held back for the others'
-      // requests.
+      // Every fourth client has no target, so that there is work that has to be held back for the
+      // others' requests.
       lane_.AddClient(ClientId{id},
                       {.scheduling_class = of_class,
                        .latency_target = id % 4 == 0 ? std::nullopt : target,

@@ -11,7 +11,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Reports `count` arrivals whose gaps `gap(i)` returns; returns the last one.
+// Reports `count` arrivals with gaps of gap(0), gap(1) and so on. Returns the time of the last
+// arrival.
 template <typename Gap>
 TimePoint Arrive(ArrivalPredictor& predictor, int count, Gap gap) {
   TimePoint at = TimePoint(1s);
@@ -53,16 +54,16 @@ TEST(ArrivalPredictor, PredictsPauseOnceBurstIsOver) {
   const TimePoint last =
       Arrive(predictor, 24, [](int i) -> Duration { return i % 4 == 3 ? 100ms : 1ms; });
 
-  // The burst may continue ...
+  // The burst may continue.
   EXPECT_LT(predictor.Predict(last + 500us).earliest, last + 1ms);
-  // ... and once it has not, it is over.
+  // A burst without an arrival for longer than its gap is over.
   const auto pause = predictor.Predict(last + 2ms);
   EXPECT_EQ(pause.earliest, last + 100ms - Duration(100ms) / ArrivalPredictor::kJitterDivisor);
   EXPECT_FALSE(predictor.NextSpan(last + 2ms)) << "bursts are no period";
 }
 
-// Must be early rather than late, because a late prediction may cost a latency target: nearly all
-// requests of a client with memoryless arrivals come after it.
+// A prediction must be early rather than late, because a late prediction may cost a latency target.
+// So nearly all requests of a client with memoryless arrivals must come after the prediction.
 TEST(ArrivalPredictor, FewMemorylessArrivalsComeBeforePrediction) {
   ArrivalPredictor predictor;
   std::mt19937_64 random(7);

@@ -155,7 +155,7 @@ TEST_P(CappedClients, OldDebtEndsWithCapChange) {
   EXPECT_GT(*timeline_.LastSubmit(capped), changed);
 }
 
-TEST_P(CappedClients, ClientThatSleptHardlyExceedsItsCap) {
+TEST_P(CappedClients, SleepingGivesNoCreditAgainstTheCap) {
   const ClientId capped = timeline_.AddBusyClient({}, stoppable_);
   Cap(capped, 500);
   for (int round = 0; round < 5; ++round) {

@@ -60,7 +60,7 @@ TEST(ClientTable, HoldsAsManyClientsAsThereMayBe) {
   EXPECT_NE(table.Find(ClientId{std::uint64_t{kClientsMax - 1} << 32}), nullptr);
 }
 
-TEST(ClientTableDeathTest, RejectsAClientTwiceOneTooManyAndUnknownOnes) {
+TEST(ClientTableDeathTest, RejectsDuplicateUnknownAndTooManyClients) {
   ClientTable<int> table;
   table.Add(ClientId{1}, 1);
   EXPECT_DEATH(table.Add(ClientId{1}, 1), "added twice");

@@ -187,7 +187,7 @@ TEST(DeadlinePolicy, RequestOfSleeperShedsNoDebtWhenAlone) {
 
 // ---- alongside requests with a target
 
-TEST(DeadlinePolicy, LowWorkRunsAlongsideRequestWithSlackThatMeetsTarget) {
+TEST(DeadlinePolicy, LowWorkRunsAlongsideRequestWithSlackAndTargetIsMet) {
   PolicyTimeline timeline(Deadline());
   const ClientId high = timeline.AddClient(Promised(10ms));
   timeline.AddBusyClient(kLow, {.time = 50ms, .unit = 20us});
@@ -315,7 +315,7 @@ TEST(DeadlinePolicy, WaitsForEmptyRequestWhilePatienceLasts) {
   timeline.RunFor(100ms);
   EXPECT_EQ(timeline.LastSubmit(other), began + 20ms);
 
-  // Its target counts as soon as it has something to run.
+  // The request's target counts as soon as the request has a command to run.
   const auto first = timeline.Post(idle, {.time = 1ms});
   timeline.RunFor(2ms);
   EXPECT_LE(timeline.Latency(first).value_or(1h), 1ms + 20us);
@@ -332,7 +332,7 @@ TEST(DeadlinePolicy, WaitsForKnownRequestForItsExpectedTime) {
     timeline.lane().BeginRequest(idle, {number, timeline.now()}, timeline.now());
     timeline.Post(idle, {.time = 1ms});
   };
-  // The clients spend long on the host.
+  // Each request spends most of its time on the host.
   for (std::uint64_t number = 1; number <= 20; ++number) {
     begin(number);
     timeline.RunFor(60ms);
@@ -345,7 +345,7 @@ TEST(DeadlinePolicy, WaitsForKnownRequestForItsExpectedTime) {
   timeline.Post(other, {.time = 5s});
   timeline.RunFor(200ms);
 
-  // Counted from the end of its command.
+  // The expected time counts from the end of the request's command.
   EXPECT_EQ(timeline.LastSubmit(other), began + 1ms + 60ms);
 }
 
@@ -406,7 +406,7 @@ TEST(DeadlinePolicy, ShortKernelStartsInAnyPauseIfNextRequestCanWait) {
   EXPECT_EQ(timeline.lane().targets().at_risk, 0u);
 }
 
-TEST(DeadlinePolicy, WithoutHeadroomOnlyKernelsShorterThanStopFillPauses) {
+TEST(DeadlinePolicy, WithoutHeadroomOnlyKernelsShorterThanAStopRunInPauses) {
   PolicyTimeline timeline(Deadline({.patience = 100ms}));
   const ClientId high = timeline.AddClient(Promised(4ms));
   const ClientId low = timeline.AddClient(kLow);
@@ -457,7 +457,7 @@ TEST(DeadlinePolicy, ALongKernelStartsEarlyInThePauseOfAPeriodicClient) {
   timeline.RunFor(27ms);
   EXPECT_EQ(timeline.Completed(low), 1u);
 
-  // Late in the pause it has to wait for the next one.
+  // Late in the pause, the kernel has to wait for the next pause.
   timeline.PostRequest(high, {.time = 1ms});
   timeline.RunFor(20ms);
   timeline.Post(low, {.time = 20ms});
@@ -529,7 +529,7 @@ TEST(DeadlinePolicy, RemovedClientDoesNotBlockOthers) {
   timeline.RunFor(100us);
   timeline.Remove(gone);
   timeline.RunFor(2ms);
-  // Together with 1 ms of another client's work it would be too late.
+  // If the removed client's work still counted, 1 ms of another client's work would be too much.
   timeline.Post(low, {.time = 1ms});
   timeline.RunFor(2ms);
 

@@ -168,7 +168,7 @@ TEST(DeadlinePolicy, ReservesPartOfTargetForWrongPredictions) {
   const ClientId hurried = timeline.AddClient(Promised(6ms));
   const ClientId relaxed = timeline.AddClient(Promised(500ms));
   Teach(timeline, hurried, {.time = 4ms}, 50ms);
-  // A sixteenth of 6 ms.
+  // A sixteenth of the target of 6 ms is reserved, so 1625 us are left for other work.
   for (const Duration in_the_way : {1600us, 1700us}) {
     timeline.PostRequest(relaxed, {.time = in_the_way, .unit = 20us});
     timeline.RunFor(10us);
@@ -249,7 +249,7 @@ TEST_F(StopTimes, TriesSlowStopsIncreasinglyRarely) {
   Teach(timeline_, high_, kRequest, 15ms, 60);
   const std::size_t stops = timeline_.CountStops(slow);
   Teach(timeline_, high_, kRequest, 15ms, 4000);
-  // 60 s: after 1, 2, 4 ... 32.
+  // In 60 s, the policy tries again after 1, 2, 4, 8, 16 and 32 s.
   EXPECT_GE(timeline_.CountStops(slow), stops + 3);
   EXPECT_LE(timeline_.CountStops(slow), stops + 8);
 }

@@ -72,7 +72,8 @@ struct ScriptedLane {
                bool stoppable = false) {
     lane->Enqueue(client, {command, predicted, stoppable}, kStart);
   }
-  // All actions of Next until it returns none, as command numbers; stops are negative.
+  // Calls Next until it returns no action. Returns the actions as command numbers, which are
+  // negative for stops.
   std::vector<int> Actions(TimePoint now = kStart) {
     std::vector<int> all;
     while (const auto action = lane->Next(now)) {
@@ -189,7 +190,7 @@ TEST(DeviceLane, HighClassHasItsOwnInFlightLimit) {
   EXPECT_EQ(SubmitAll(lane), 3u);
 }
 
-// Low work of kA, of 10 us each unless stated otherwise, alongside an idle high client.
+// kA is a low client whose commands take 10 us unless stated otherwise. kB is an idle high client.
 class Lookahead : public ::testing::Test {
  protected:
   static constexpr ClientSpec kHighSpec{.scheduling_class = SchedulingClass::kHigh};
@@ -295,7 +296,7 @@ TEST_F(Lookahead, DoesNotLimitHighClass) {
   EXPECT_EQ(SubmitAll(lane_), 60u);
 }
 
-TEST_F(Lookahead, WhereClassesDoNotMatterOnlyTheWindowBounds) {
+TEST_F(Lookahead, OnlyTheWindowAppliesIfClassesDoNotMatter) {
   const auto lane = FifoLane({});
   lane->ChangeClient(kB, kHighSpec, kStart);
   lane->SetLaunchBubble(20us);
@@ -460,7 +461,7 @@ TEST(DeviceLane, AWaitDecisionWakesTheLaneAtItsTime) {
   EXPECT_THAT(lane.Actions(kStart + 20us), ElementsAre(1));
 }
 
-TEST(DeviceLane, ThePolicyIsNotAskedAgainWhileNothingHappens) {
+TEST(DeviceLane, DoesNotCallThePolicyAgainWhileNothingHappens) {
   ScriptedLane lane;
   EXPECT_THAT(lane.Actions(), IsEmpty());
   const int asked = lane.policy->asked;
@@ -473,7 +474,7 @@ TEST(DeviceLane, ThePolicyIsNotAskedAgainWhileNothingHappens) {
   EXPECT_EQ(lane.policy->asked, asked + 1);
 }
 
-TEST(DeviceLane, ARejectedRunWakesWhenThePolicyWantsToReconsider) {
+TEST(DeviceLane, WakesAtTheReconsiderTimeOfARejectedRun) {
   ScriptedLane lane({.in_flight_max = 1});
   lane.Enqueue(kA, 1, 1us, true);
   lane.Enqueue(kB, 2);

@@ -151,7 +151,7 @@ TEST(FairPolicy, DoesNotCompensateSleeperForSleepTime) {
   EXPECT_EQ(timeline.Held(busy) + timeline.Held(sleeper), 10s + 102ms);
 }
 
-// The converse: use beyond the share remains a debt.
+// Device time that a client has used beyond its share remains a debt while the client sleeps.
 TEST(FairPolicy, SleepingDoesNotShedADebt) {
   PolicyTimeline timeline(Fair());
   const ClientId greedy = timeline.AddClient({});
@@ -165,12 +165,12 @@ TEST(FairPolicy, SleepingDoesNotShedADebt) {
   const auto again = timeline.Post(greedy, {.time = 1ms});
   timeline.RunFor(100ms);
 
-  // It waits until its neighbour has had its 50 ms, too.
+  // The client waits until the other client has used 50 ms, too.
   EXPECT_GE(*timeline.Latency(again), 40ms);
   EXPECT_GE(timeline.Held(patient), 100ms);
 }
 
-// Time used while no other client wanted the device does not become debt.
+// Time used while no other client had work for the device does not become debt.
 TEST(FairPolicy, TimeUsedAloneIsNoDebt) {
   PolicyTimeline timeline(Fair());
   const ClientId early = timeline.AddClient({});
@@ -325,7 +325,7 @@ TEST_F(OneAtATime, DoesNotWaitAgainForAbsentClient) {
 
 TEST_F(OneAtATime, ClientThatUsesUpItsCreditDelaysNoOther) {
   RunBothOnce();
-  // 1 ms at weight 1 is 10 ms at weight 10, of which it had 1 ms.
+  // 1 ms of `light` at weight 1 equals 10 ms at weight 10, of which `heavy` has used 1 ms.
   const Decision decision = policy_->Pick(now_);
   EXPECT_EQ(decision.kind, Decision::Kind::kWait);
   ASSERT_TRUE(decision.reconsider_at);

@@ -12,7 +12,8 @@ namespace {
 // Swapping a page takes 1 ms.
 class ParkingTest : public ResidencyTest {
  protected:
-  ParkingTest() { slowed_ = ClientId{99}; }  // Not the absent beneficiary of a parking swap.
+  // Parking swaps have no beneficiary, which the default of `slowed_` would match.
+  ParkingTest() { slowed_ = ClientId{99}; }
   ClientId AddIdle(std::uint64_t pages, Duration idle_after) {
     const ClientId client = Add(pages);
     residency_.Change(client, {.guaranteed_bytes = pages * kPage, .idle_after = idle_after}, now_);
@@ -181,7 +182,7 @@ TEST_F(ParkingTest, ClientThatIsIdleForLongEnoughIsParked) {
   EXPECT_FALSE(IsParked(never));
 }
 
-// A client that has a command whenever it was parked would otherwise keep the device swapping.
+// A client that submits a command each time after it is parked must not keep the device swapping.
 TEST_F(ParkingTest, WakingInALoopTakesAFifthOfTheTimeAtMost) {
   const ClientId client = AddIdle(50, 1ms);
   const TimePoint since = now_;
@@ -196,7 +197,7 @@ TEST_F(ParkingTest, WakingInALoopTakesAFifthOfTheTimeAtMost) {
     Busy(client, false);
     ++wakes;
   }
-  // The residency period is four times the swap-in cost, and swapping out takes as long.
+  // The residency period is four times the swap-in cost, and a swap-out takes as long as a swap-in.
   EXPECT_GE(wakes, 20u);
   EXPECT_LE(wakes * 50ms, 10s / 5);
 }

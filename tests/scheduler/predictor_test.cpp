@@ -84,7 +84,7 @@ TEST(Predictor, PredictionForLargestGridsDoesNotOverflow) {
   EXPECT_EQ(predictor.Predict(2, {.kernel = 7, .blocks = blocks}), Duration(kCommandTimeMax));
 }
 
-// A key that replaces another one has none of its samples.
+// A key that replaces another key has none of the replaced key's samples.
 TEST(Predictor, NewKeyHasNoSamplesOfReplacedOne) {
   Predictor predictor;
   for (std::uint64_t key = 0; key < 8 * Predictor::kKeysMax; ++key) {

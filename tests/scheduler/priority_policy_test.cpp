@@ -100,7 +100,8 @@ TEST(PriorityPolicy, WorkQueuedBeforeHintDoesNotFulfilIt) {
   EXPECT_EQ(timeline.lane().in_flight_count(), 0u);
 }
 
-// A wait of seconds for commands that cannot be stopped must not become seconds for the low class.
+// While low work waits seconds for commands that cannot be stopped, the low class must not gain
+// seconds of credit.
 TEST(PriorityPolicy, FloorsCreditIsAtMostFewSlices) {
   PolicyTimeline timeline(Priority({.slice = 1ms, .low_floor = 0.25}));
   const ClientId high = timeline.AddClient(kHigh);
@@ -113,7 +114,8 @@ TEST(PriorityPolicy, FloorsCreditIsAtMostFewSlices) {
   const Duration before = timeline.Held(low);
   timeline.RunFor(80ms);
 
-  // A quarter of the time and four slices; turns of a slice each would make it half.
+  // The low class gets a quarter of the time and four slices. If the classes took turns of a slice
+  // each, the low class would get half.
   EXPECT_LE(timeline.Held(low) - before, 20ms + 4ms + 2ms);
 }
 

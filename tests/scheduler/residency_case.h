@@ -149,7 +149,8 @@ class ResidencyTest : public ::testing::Test {
  private:
   std::uint64_t last_ = 0;
   std::array<MemoryUsage, 8> memory_{};
-  // The access set of its next commands is known, and excludes all evicted pages.
+  // Whether the access set of the client's next commands is known. If so, it excludes all evicted
+  // pages.
   std::array<bool, 8> is_known_{};
 };
 
@@ -164,7 +165,7 @@ class EvictionNoticeTest : public ResidencyTest {
     Busy(other_);
     now_ += 1s;
   }
-  // Takes a single action.
+  // Expects that the next action has this kind. Returns the action without carrying it out.
   MemoryAction Expect(Kind kind) {
     const auto action = residency_.Next(Free(), now_);
     EXPECT_TRUE(action && action->kind == kind) << static_cast<int>(kind);

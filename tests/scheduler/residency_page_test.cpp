@@ -192,7 +192,7 @@ TEST_F(OversubscribedPagesTest, GrantsMemoryToABusyClientOnceItsPagesAreSpare) {
   EXPECT_EQ(swapped_out_, 4u);
 }
 
-// The same, with swap-ins only while no command of the client runs.
+// Pages are swapped in only while no command of the client runs.
 class QuietSwapInTest : public OversubscribedPagesTest {
  protected:
   QuietSwapInTest() : OversubscribedPagesTest(true) {}

@@ -42,7 +42,8 @@ TEST_F(ResidencyTest, GrantedMemoryIsNotReassigned) {
   Busy(low);
   residency_.RequestMemory(high, 40 * kPage, now_);
   Settle();
-  // The grant freed more than it used. The low client wants the memory back, but must not get it.
+  // The granted memory is still free. The low client has a command that needs memory, but must not
+  // get the granted memory.
   EXPECT_GE(Free(), 40 * kPage);
   EXPECT_FALSE(Settle());
   Grow(high, 40);
@@ -160,7 +161,7 @@ TEST_F(ResidencyTest, ResidencyIsEqualWhenOneClientsSwapsAreSlow) {
   EXPECT_LT(most - least, most / 20);
 }
 
-// Otherwise a client whose swap-in is delayed once would occupy the device for seconds.
+// A client whose swap-in is delayed once must not occupy the device for seconds.
 TEST_F(ResidencyTest, DelayedSwapDoesNotExtendResidency) {
   const ClientId one = Add(0), other = Add(0);
   for (const ClientId client : {one, other}) Begin(client, 60);
@@ -174,7 +175,7 @@ TEST_F(ResidencyTest, DelayedSwapDoesNotExtendResidency) {
 }
 
 TEST_F(ResidencyTest, SlowShortSwapsDoNotExtendResidencyOfOthers) {
-  // Two pages each, in turn, on four free pages.
+  // Two clients of two pages each take turns on three free pages.
   const ClientId high = Add(97, SchedulingClass::kHigh);
   Grow(high, 97);
   const std::array small = {Add(0), Add(0)};
@@ -300,8 +301,8 @@ TEST_F(ResidencyTest, SwapWithoutProgressDoesNotExtendResidency) {
   residency_.OnMemory(other, Of(other), now_);
   Busy(other);
   ASSERT_TRUE(BecomesResident(other));
-  // 60 pages came in at 1 ms each, which gives 240 ms, half of it now. Then 20 go out, and 60 come
-  // in.
+  // Swapping in 60 pages took 60 ms. Four times that is 240 ms, half of which counts for this
+  // residency period. Then 20 pages are swapped out, and 60 pages are swapped in.
   EXPECT_EQ(now_ - resident_since, 120ms + 80ms);
 }
 
@@ -402,8 +403,8 @@ TEST_F(EvictionNoticeTest, PreemptedSwapInContinuesAtOnceAfterwards) {
   EXPECT_EQ(Expect(Kind::kSwapIn).client, other_);
 }
 
-// The client takes and returns a page of its guarantee, and requests it whenever others are
-// swapped.
+// Whenever pages are swapped for another client, the nagging client requests a page of its
+// guarantee, and does not use it when the request is granted.
 TEST_F(EvictionNoticeTest, ContinuousRequestsDoNotStarveOthers) {
   Of(other_).movable_bytes = 60 * kPage;  // Swapped out before.
   residency_.OnMemory(other_, Of(other_), now_);
@@ -436,7 +437,7 @@ TEST_F(EvictionNoticeTest, ContinuousRequestsDoNotStarveOthers) {
 
 class FailingStoreTest : public EvictionNoticeTest {
  protected:
-  // The first swap-out of one_, for any beneficiary.
+  // Makes the next swap-out, of one_, fail. Returns its action, which may have any beneficiary.
   MemoryAction FailToSwap() {
     if (const auto at = residency_.wake_at()) now_ = *at;
     EXPECT_EQ(Expect(Kind::kSuspend).client, one_);

@@ -63,7 +63,7 @@ class DeviceLoss : public ::testing::Test {
     EXPECT_TRUE(tenant.client.Synchronize().ok());
     return tenant;
   }
-  // Waits until the driver has started the work, so that the next statement comes after it.
+  // Waits until the driver has received `count` calls of `name`.
   void AwaitCalls(const std::string& name, long count) {
     EXPECT_TRUE(Eventually([&] {
       const std::vector<std::string> calls = gpu_.Calls();

@@ -48,8 +48,8 @@ class Endless {
   DeviceBuffer flag_;
 };
 
-// Does work that needs such calls: loads a module, allocates memory, launches a kernel, and
-// releases everything.
+// Does work whose driver calls wait for the GPU: loads a module, allocates memory, launches a
+// kernel, and releases everything.
 Status Work(const Client& client) {
   const Result<Module> module = client.LoadModuleFile(GPUSHARED_SYSTEM_KERNELS);
   if (!module.ok()) return module.status();
@@ -74,8 +74,8 @@ TEST(DriverLock, EndsEndlessKernelThatBlocksLoad) {
   EXPECT_EQ(gpu.server().workers(), workers);
 }
 
-// The endless kernel's client leaves. The worker must treat it as gone even while it cannot make a
-// driver call.
+// The endless kernel's client disconnects. The worker must notice this even while the worker cannot
+// make a driver call.
 TEST(DriverLock, EndsEndlessKernelOfDepartedClientDuringLoad) {
   GpuServer gpu({.statements = "lock on", .arguments = {"--memory", "contain"}});
   const Client good = Connect(gpu, "good", SchedulingClass::kNormal);

@@ -28,7 +28,7 @@ constexpr int kRounds = 1300;
 struct ClaimTenant {
   Client client;
   Module module;
-  DeviceBuffer runs;  // By block.
+  DeviceBuffer runs;  // Number of runs of each block.
 
   ClaimTenant(const GpuServer& gpu, SchedulingClass its_class, const std::string& name) {
     client =

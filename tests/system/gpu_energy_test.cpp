@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sensors and energy of a GPU, and who used it: real processes on the fake driver and the fake
-// NVML.
+// Sensors and energy of a GPU, the clients that used the energy, and the owners of clients: real
+// processes on the fake driver and the fake NVML.
 #include <unistd.h>
 
 #include <cmath>
@@ -30,7 +30,7 @@ std::int64_t Millijoules(const json& row, const char* key) {
   return std::llround(row.value(key, 0.0) * 1000);
 }
 
-// Waits until the server has read the sensors.
+// Sets the fake NVML's values and waits until the server has read them.
 void SetSensors(GpuServer& gpu, std::uint64_t energy_mj, int power_w, const std::string& xids) {
   gpu.SetMachine(R"({"gpus": [{"board": "H200", "sensors": {"energy_mj": )" +
                  std::to_string(energy_mj) + R"(, "power_mw": )" + std::to_string(power_w * 1000) +
@@ -50,7 +50,7 @@ void RunSteps(const Client& client, int steps) {
   ASSERT_TRUE(stream.Synchronize().ok());
 }
 
-TEST(GpuEnergy, PartsOfClientsAndIdleAddUpToTheCountersGrowth) {
+TEST(GpuEnergy, EnergyOfClientsAndIdleEnergyAddUpToTheCountersGrowth) {
   GpuServer gpu({.statements = "kernels 3"});
   const auto connect = [&](SchedulingClass of_class) {
     return *Client::Connect({.scheduling_class = of_class, .socket = gpu.socket()});
@@ -59,7 +59,7 @@ TEST(GpuEnergy, PartsOfClientsAndIdleAddUpToTheCountersGrowth) {
   const Client low = connect(SchedulingClass::kLow);
   SetSensors(gpu, kBefore, 100, "[]");
   RunSteps(low, 100);
-  RunSteps(connect(SchedulingClass::kHigh), 50);  // It has left when the energy is read.
+  RunSteps(connect(SchedulingClass::kHigh), 50);  // Disconnects before the energy is read.
   SetSensors(gpu, kBefore + 1'234'567, 200, "[]");
   SetSensors(gpu, kBefore + 1'234'567 + 89, 300, "[]");
   const json totals = GetDevice(gpu)["totals"];

@@ -103,8 +103,8 @@ TEST(GpuOptions, MissingGpuEndsItsSessionsAndServesAgainWhenItReturns) {
   EXPECT_TRUE(RunStep(Connect(gpu, SchedulingClass::kNormal), {}).ok());
 }
 
-// Loads a module as another user. Returns 0 if it is loaded, or 1 if it is rejected with a message
-// that tells the operator the remedy.
+// Loads a module as another user. Returns 0 if the module is loaded, 1 if it is rejected with a
+// message that names the remedy, and another value after any other failure.
 int LoadAsNobody(const GpuServer& gpu, const std::string& image) {
   // The server's directory was created for its owner only.
   std::filesystem::permissions(std::filesystem::path(gpu.socket()).parent_path(),

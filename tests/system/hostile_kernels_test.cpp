@@ -87,7 +87,7 @@ class Neighbour {
   std::vector<std::uint8_t> bytes_;
 };
 
-// A process's report about its kernel, and about what it could do afterwards.
+// A process's report: how its hostile kernel ended, and how a harmless kernel ended afterwards.
 struct Told {
   pid_t pid = 0;
   HostileOutcome outcome;
@@ -151,8 +151,8 @@ class HostileClient : public ::testing::TestWithParam<Place> {
     return told;
   }
 
-  // Expects that the worker has ended with the kernel, and that the neighbour and the operator are
-  // told the culprit.
+  // Expects that the worker has ended with the kernel, and that the neighbour's error and the log
+  // name the culprit.
   void ExpectCulpritNamedToAll(pid_t pid) {
     const std::string who = " 'hostile' pid " + std::to_string(pid) + " stream";
     const Status lost = RunHarmless(neighbour_->client());

@@ -156,7 +156,7 @@ TEST_P(BusyDriver, IsDeviceLossThatNamesKernelAndNextWorkerServes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, BusyDriver, ::testing::Bool(), [](const auto& any) {
-  return any.param ? std::string("KernelsToldInVain") : std::string("NoKernelLooks");
+  return any.param ? std::string("ContainedKernels") : std::string("FencedKernels");
 });
 
 }  // namespace

@@ -67,8 +67,8 @@ class MemoryOfThreeDevices : public MemoryBeyondTheDevice {
 
 class MemoryOfThreeGpus : public MemoryOfThreeDevices {
  protected:
-  // The worker reserves an eighth of the GPU's memory for the driver. The unused ends of pages and
-  // the memory mapped in place of swapped-out pages are a part of it.
+  // The worker reserves an eighth of the GPU's memory for the driver. This reserve includes the
+  // unused ends of pages and the memory mapped in place of swapped-out pages.
   MemoryOfThreeGpus() : MemoryOfThreeDevices("84M", "memory = \"contain\"") {}
 };
 
@@ -150,7 +150,7 @@ void MemoryOfThreeDevices::RunBesideOneThatIsKilled() {
 TEST_F(MemoryOfThreeDevices, KillingOtherClientKeepsResultsCorrect) { RunBesideOneThatIsKilled(); }
 TEST_F(MemoryOfThreeGpus, KillingOtherClientKeepsResultsCorrect) { RunBesideOneThatIsKilled(); }
 
-TEST_F(MemoryOfThreeDevices, RejectsLaunchThatTouchesMoreThanDeviceWithBothSizes) {
+TEST_F(MemoryOfThreeDevices, RejectsLaunchThatTouchesMoreThanDeviceNamingBothSizes) {
   const Client client = Connect("large");
   const Result<DeviceBuffer> buffer = client.AllocateDevice(120 * kMebi);
   ASSERT_TRUE(buffer.ok()) << buffer.status().ToString();
@@ -187,10 +187,10 @@ void MemoryOfThreeDevices::RejectAGraphOfTooMuch() {
   for (const auto& part : parts) EXPECT_TRUE(part->AreRight());
 }
 
-TEST_F(MemoryOfThreeDevices, RejectsGraphThatTouchesMoreThanDeviceWithBothSizes) {
+TEST_F(MemoryOfThreeDevices, RejectsGraphThatTouchesMoreThanDeviceNamingBothSizes) {
   RejectAGraphOfTooMuch();
 }
-TEST_F(MemoryOfThreeGpus, RejectsGraphThatTouchesMoreThanDeviceWithBothSizes) {
+TEST_F(MemoryOfThreeGpus, RejectsGraphThatTouchesMoreThanDeviceNamingBothSizes) {
   RejectAGraphOfTooMuch();
 }
 

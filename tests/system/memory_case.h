@@ -28,7 +28,7 @@ inline constexpr std::size_t kMebi = std::size_t{1} << 20;
 class MemoryBeyondTheDevice : public ::testing::Test {
  protected:
   // `gpu_memory`: memory of the modelled GPU; empty for the cpu device. `more`: an additional line
-  // of the access rule. `options`: of the server.
+  // of the access rule. `options`: additional options of the server.
   explicit MemoryBeyondTheDevice(const std::string& overcommit = "256MiB",
                                  const std::string& gpu_memory = "",
                                  const std::string& limit = "60%", const std::string& more = "",
@@ -113,7 +113,7 @@ class Numbers {
     const Status launched = Launch(stream, round);
     return launched.ok() ? stream.Synchronize() : launched;
   }
-  // Runs two such kernels in a graph.
+  // Runs the kernels of this round and the next one in a graph.
   Status StepInGraph(std::size_t round) {
     const Stream recorder = client_.CreateRecorder().value();
     for (const std::size_t each : {round, round + 1}) {

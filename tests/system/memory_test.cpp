@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Clients of a real server that hold more memory than their device has. GPUSHARED_MEMORY_TURNS=N
-// lets three clients take N turns.
+// sets the number of swap-outs of three clients that take turns, and of visits of high clients.
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -216,7 +216,7 @@ TEST_F(MemoryBeyondTheDevice, KilledClientLeavesNothingOnDeviceOrInStore) {
   EXPECT_TRUE(numbers.AreRight());
 }
 
-TEST_F(MemoryBeyondTheDevice, ClientSeesItsGuaranteeAndLearnsWhenOthersWait) {
+TEST_F(MemoryBeyondTheDevice, ReportsGuaranteeAndMemoryWantedByOthers) {
   std::optional<DeviceBuffer> cache;
   std::atomic<std::uint64_t> told = 0;
   ClientOptions options;
@@ -317,7 +317,8 @@ class StoreThatFails : public MemoryInADirectory {
 TEST_F(StoreThatFails, WriteErrorRejectsAllocationAndLosesNoPage) {
   const Client first = Connect("first"), second = Connect("second");
   Numbers numbers(first, kMostOfAThird);
-  // The file could not grow, so the next swap must use blocks that were released.
+  // Lets the store's file grow before writes to it are limited, so that the next swap uses released
+  // blocks and fails only when it writes.
   ASSERT_TRUE(second.AllocateDevice(kMostOfAThird).ok());
   ASSERT_TRUE(second.TrimDevice().ok());
   ASSERT_TRUE(Eventually([&] { return InStore("reserved_bytes") <= kMostOfAThird + 4 * kMebi; }));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Clients of a real server that are parked and woken while they compute, idle and die.
-// GPUSHARED_PARKINGS=N parks N times where clients are parked at random.
+// GPUSHARED_PARKINGS=N sets the number of random parkings, and of cells that notebooks run.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -45,7 +45,7 @@ std::uint64_t Parkings(std::uint64_t otherwise) {
   return asked == nullptr ? otherwise : std::strtoull(asked, nullptr, 10);
 }
 
-// Clients have a guarantee of a fifth of 64 MiB unless it is given.
+// `guarantee`: each client's part of the device of 64 MiB.
 class Parking : public MemoryBeyondTheDevice {
  protected:
   explicit Parking(const std::string& guarantee = "20%", const Words& options = {},
@@ -56,7 +56,8 @@ class Parking : public MemoryBeyondTheDevice {
     return admin::Ask(server().socket(),
                       {.verb = verb, .client = client, .request = is_held ? std::uint64_t{1} : 0});
   }
-  // Parks a client while it is idle.
+  // Parks a client, which must become idle unless `is_held`, and waits until none of its memory is
+  // resident.
   void Park(const std::string& name, bool is_held = false) {
     const std::uint64_t client = Figure(name, "client");
     Result<json> parked = Ask(ipc::AdminVerb::kPark, client, is_held);
@@ -70,7 +71,8 @@ class Parking : public MemoryBeyondTheDevice {
     const Result<json> woken = Ask(ipc::AdminVerb::kWake, Figure(name, "client"));
     EXPECT_TRUE(woken.ok()) << woken.status().ToString();
   }
-  // A process whose client computes until it is killed. The caller reaps it.
+  // Starts a process whose client computes until the process is killed. The caller reaps the
+  // process.
   pid_t StartDoomed(std::size_t bytes) {
     const pid_t child = fork();
     if (child != 0) return child;
@@ -132,7 +134,7 @@ TEST_F(Parking, PrintsThePromisedWakeAndCountsWhetherItWasKept) {
   EXPECT_THAT(again.output, HasSubstr("is not parked"));
 }
 
-TEST_F(Parking, OfABusyClientTakesHoldAndLosesNothing) {
+TEST_F(Parking, OfABusyClientNeedsHoldAndLosesNothing) {
   const Client client = Connect("busy");
   Numbers numbers(client, 12 * kMebi);
   std::atomic<bool> is_over = false;
@@ -165,7 +167,7 @@ TEST_F(Parking, OfABusyClientTakesHoldAndLosesNothing) {
   EXPECT_TRUE(numbers.AreRight());
 }
 
-TEST_F(Parking, RequestExplainsItsWake) {
+TEST_F(Parking, ExplainReportsTheWakeForARequest) {
   const Client client = Connect("asks");
   Numbers numbers(client, 12 * kMebi);
   Park("asks");
@@ -184,7 +186,8 @@ TEST_F(Parking, RequestExplainsItsWake) {
   EXPECT_THAT(told.output, HasSubstr("its own swapped in; it was parked"));
 }
 
-// Clients within and beyond their guarantee compute, with launches, graphs and copies.
+// Parks and wakes clients at random, within and beyond their guarantees, while they compute with
+// launches, graphs and copies.
 void Parking::ParkAtRandom() {
   struct Computing {
     std::string name;
@@ -257,7 +260,8 @@ class ParkingOfPrograms : public Parking {
  protected:
   ParkingOfPrograms() : Parking("30%", {"--idle-after", "100ms"}) {}
 
-  // Runs the program; parks its client again and again if `is_parked`. Returns the parkings.
+  // Runs the program, and repeatedly parks and wakes its client if `is_parked`. Returns the number
+  // of parkings.
   std::uint64_t Run(const Words& program, const std::string& name, bool is_parked) {
     Words command = {"/usr/bin/env", "GPUSHARED_SOCKET=" + server().socket()};
     command.insert(command.end(), program.begin(), program.end());
@@ -359,7 +363,7 @@ TEST_F(ParkingOfTheDying, LeavesNothingBehind) {
   EXPECT_TRUE(Connect("next").AllocateDevice(30 * kMebi).ok());
 }
 
-TEST_F(ParkingOfTheDying, WorkerLosesOnlyItsSessions) {
+TEST_F(ParkingOfTheDying, KilledWorkerLosesOnlyItsSessions) {
   const Client client = Connect("parked"), other = Connect("other");
   Numbers numbers(client, 30 * kMebi);
   Park("parked", /*is_held=*/true);
@@ -442,7 +446,8 @@ TEST_F(ParkingWithoutALimit, OfIdleClientsHappensByItself) {
   EXPECT_GE(Figure("idle", "wakes_promised"), 3u);
 }
 
-// A client that has a command whenever it was parked takes nothing that others are guaranteed.
+// A client that submits a command each time after it is parked must not use the guarantees of other
+// clients.
 TEST_F(ParkingOfIdleClients, WakingInALoopHarmsNoOtherGuarantee) {
   const Client hostile = Connect("hostile"), beyond = Connect("beyond"),
                settled = Connect("settled", SchedulingClass::kHigh);  // Never parked itself.
@@ -473,10 +478,10 @@ TEST_F(ParkingOfIdleClients, WakingInALoopHarmsNoOtherGuarantee) {
   EXPECT_EQ(Figure("settled", "swapped_out_bytes"), 0u);
 }
 
-// Twelve notebooks with three times the device's memory, of which two at a time compute.
+// Twelve notebooks together have three times the device's memory. Two compute at a time.
 TEST_F(ParkingOfIdleClients, NotebooksShareADeviceOfAThirdOfTheirMemory) {
   constexpr std::size_t kNotebooks = 12;
-  constexpr std::size_t kBytes = 14 * kMebi;  // Besides the module, which takes part of the 16 MiB.
+  constexpr std::size_t kBytes = 14 * kMebi;  // Fits into 16 MiB together with the module.
   struct Notebook {
     explicit Notebook(Client connected) : client(std::move(connected)) {}
     Client client;

@@ -88,8 +88,8 @@ class ShareOfProcesses : public ::testing::Test {
   }
 
   // Returns each client's share of the next 3 s of device time, by name. One second would be too
-  // short, because on a busy machine one kernel may occupy the device for 20 ms, which is 2 % of
-  // it.
+  // short, because on a busy machine one kernel may occupy the device for 20 ms, which is 2 % of a
+  // second.
   std::map<std::string, double> NextShares() const {
     const std::map<std::string, double> before = DeviceTimes();
     std::map<std::string, double> shares;

@@ -494,7 +494,7 @@ TEST_F(System, FirstSigtermWaitsForSessionsAndSecondDoesNot) {
   EXPECT_TRUE(Eventually([&] { return !client.status().ok(); }));
 }
 
-TEST_F(System, OperatorSeesAndEndsClients) {
+TEST_F(System, OperatorListsChangesAndEndsClients) {
   const Client client =
       Connect({.name = "visible", .scheduling_class = SchedulingClass::kLow, .weight = 3});
   const ProgramOutcome ps = server_.Ctl({"ps"});

@@ -255,7 +255,7 @@ TEST_F(Takeover, LeaseOutlivesBrokerAndEndsWithItsHolder) {
   EXPECT_TRUE(Adder({.socket = server().socket()}).status().ok()) << "the device goes on";
 }
 
-TEST_F(Takeover, ClientEndedMeanwhileLearnsWhy) {
+TEST_F(Takeover, ClientThatEndedMeanwhileIsNotRestored) {
   Adder gone({.name = "gone", .socket = server().socket()});
   Adder stays({.name = "stays", .socket = server().socket()});
   ASSERT_TRUE(gone.status().ok() && stays.status().ok());

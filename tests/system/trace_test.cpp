@@ -248,8 +248,8 @@ TEST(TraceCommand, FollowsADeviceToItsNextWorker) {
   Fill(before, 3);
   const std::uint64_t first = GetTrace(recording);
   ASSERT_EQ(::kill(server.workers().at(0), SIGKILL), 0);
-  // Names the trace that must be followed by another one, because the next trace may begin before
-  // this test observes that the first has ended.
+  // Waits for any trace other than the first, because the next trace may begin before this test
+  // observes that the first one has ended.
   ASSERT_TRUE(AwaitTraceBehind(first, recording));
   Filler after = ComeToFill(server, "after", SchedulingClass::kHigh);
   Fill(after, 4);

@@ -23,7 +23,7 @@ constexpr int kVersion = 13000;
 
 gpushared::Dim3 Of(dim3 size) { return {size.x, size.y, size.z}; }
 
-// <<<...>>> pushes, and nvcc's stub for the kernel pops.
+// The configuration that <<<...>>> pushes and nvcc's stub for the kernel pops.
 struct CallConfiguration {
   dim3 grid, block;
   std::size_t shared_bytes = 0;

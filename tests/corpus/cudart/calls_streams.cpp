@@ -56,7 +56,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t /*stream*/, cudaStreamCaptureStat
   *status = cudaStreamCaptureStatusNone;
   return cudaSuccess;
 }
-// Waits for the stream and then calls the function, which keeps the order but blocks the caller.
+// Waits for the stream and then calls the function. This keeps the order, but blocks the caller.
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* argument) {
   const cudaError_t waited = cudaStreamSynchronize(stream);
   if (waited == cudaSuccess) function(argument);

@@ -49,8 +49,8 @@ TEST(Cudart, SaysWhyThereIsNoServer) {
   EXPECT_NE(outcome.output.find("/nowhere/socket"), std::string::npos) << outcome.output;
 }
 
-// As shown in the README: compiled and run with a dedicated server.
-TEST(RunProgramScript, CompilesAndRunsAProgramAndHandsOnItsExitCode) {
+// The README shows this script, which compiles a program and runs it with a dedicated server.
+TEST(RunProgramScript, CompilesAndRunsAProgramAndReturnsItsExitCode) {
   const auto run = [](std::vector<std::string> arguments) {
     std::vector<std::string> command = {"/usr/bin/env", "BUILD=" GPUSHARED_BUILD_DIR,
                                         "NVCC=" GPUSHARED_NVCC,

@@ -111,7 +111,7 @@ Status CopyRows(void* to, const void* from, const CopyShape& shape, cudaMemcpyKi
   }
 }
 
-// Resolves cudaMemcpyDefault and performs no other checks.
+// Whether the two ends of a copy are on the device.
 struct Ends {
   bool to_device = false, from_device = false;
 
@@ -134,7 +134,7 @@ struct Runtime::Module {
 
   const void* wrapper = nullptr;
   std::vector<NamedVariable> variables;
-  gpushared::Module loaded;  // Valid once it has been needed.
+  gpushared::Module loaded;  // Valid once a kernel or variable of the module has been needed.
   int target = 0;
 };
 
@@ -143,7 +143,8 @@ struct Runtime::OrderedStream {
   Event order;
   bool is_blocking = true;
   bool is_ahead = false;  // Has commands that the default stream has not waited for.
-  std::uint64_t waited_for_commands = 0;  // Commands of the default stream.
+  // Value of default_commands_ when this stream last waited for the default stream.
+  std::uint64_t waited_for_commands = 0;
 };
 
 cudaError_t Noted(cudaError_t error) {
@@ -388,7 +389,7 @@ Status Runtime::Copy(void* to, const void* from, const CopyShape& shape, cudaMem
   const std::size_t bytes = shape.width_bytes;
   if (ends.to_device && ends.from_device)
     return CopyByKernel(device_to, device_from, bytes, *stream);
-  // Through a buffer of our own, which copies can access.
+  // Copies through a temporary buffer, because copy commands cannot access module variables.
   const Result<DeviceBuffer> between = client_->AllocateDevice(bytes);
   if (!between.ok()) return between.status();
   if (ends.to_device) {

@@ -17,15 +17,18 @@
 
 namespace gpushared::cudart {
 
-// Sets the thread's last error, which cudaGetLastError returns. Returns `error`.
+// Sets the thread's last error, which cudaGetLastError returns, unless `error` is cudaSuccess or
+// cudaErrorNotReady. Returns `error`.
 cudaError_t Noted(cudaError_t error);
-// The same for a status, whose message goes to stderr: at most kMessagesMax per process.
+// Calls Noted with the code for a status. Prints the message of a failure to stderr, but at most
+// kMessagesMax messages per process.
 cudaError_t Noted(const Status& status);
 inline constexpr int kMessagesMax = 20;
-// Returns the thread's last error, and clears it if it is taken.
+// Returns the thread's last error. Clears the error if `takes`.
 cudaError_t LastError(bool takes);
 
-// Reported to programs as the limit of a block and of a multiprocessor.
+// Values that are reported to programs: the occupancy of every kernel, and the alignment of
+// pitches.
 inline constexpr int kBlocksPerMultiprocessor = 2;
 inline constexpr std::size_t kPitchBytes = 512;
 
@@ -96,16 +99,16 @@ class Runtime {
 
   Status Load(Module& module);
   Status FindAddresses(Module& module);
-  // Like Copy if one end is a module's variable, because only kernels can access those.
+  // Copies with a kernel, for copies from or to module variables, which only kernels can access.
   Status CopyByKernel(DeviceAddress to, DeviceAddress from, std::size_t bytes,
                       const Stream& stream);
-  // Returns the module that has a variable there, or null.
+  // Returns the module with the variable that contains the address, or null.
   Module* ModuleAt(DeviceAddress address);
 
   struct Function {
     Module* module = nullptr;
     std::string name;
-    Kernel kernel;  // Once it has been needed.
+    Kernel kernel;  // Valid once it has been needed.
   };
 
   // Guards all members below; not held while a call waits for the device.
@@ -118,7 +121,7 @@ class Runtime {
   std::map<void*, HostBuffer> host_memory_;
   std::map<cudaStream_t, std::unique_ptr<OrderedStream>> streams_;
   std::map<cudaEvent_t, std::unique_ptr<Event>> events_;
-  Stream default_stream_;               // Valid once connected, as is the next.
+  Stream default_stream_;               // Valid once connected, like default_order_.
   Event default_order_;                 // Last point of the default stream that others waited for.
   std::uint64_t default_commands_ = 0;  // How often the default stream was requested.
 };

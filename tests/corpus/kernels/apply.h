@@ -18,7 +18,8 @@ __global__ void Apply(const T* a, const T* b, R* out, int count) {
   if (i < count) out[i] = F()(a[i], b[i]);
 }
 
-// Values on which implementations tend to fail, in all combinations, and random ones.
+// Appends pairs of values to `a` and `b`: all combinations of values on which implementations tend
+// to fail, and random values.
 template <typename T>
 void Pairs(std::vector<T>* a, std::vector<T>* b) {
   using Limits = std::numeric_limits<T>;
@@ -45,7 +46,7 @@ void Pairs(std::vector<T>* a, std::vector<T>* b) {
   }
 }
 
-// `ulps` 0: equal to the last bit, except for NaN.
+// `relative`: permitted error of floating-point results (FarFrom). Other results must be equal.
 template <typename F, typename T>
 std::string CheckApply(const char* what, double relative = 0) {
   using R = decltype(F()(T(), T()));

@@ -5,7 +5,7 @@
 namespace gpushared::corpus {
 namespace {
 
-// Overflow wraps, which C++ permits only for unsigned types.
+// Unsigned type of the same size, because overflow wraps only in unsigned types in C++.
 template <typename T>
 using Wrapping = std::make_unsigned_t<T>;
 template <typename T>

@@ -24,7 +24,8 @@ __global__ void Smooth(unsigned* from, unsigned* to, unsigned count, int rounds)
   }
 }
 
-// The same with a hand-written barrier: a counter that all blocks poll.
+// Every block writes the sum over all blocks, after a hand-written barrier: a counter that all
+// blocks poll.
 __global__ void CountedBarrier(const unsigned* in, unsigned* out, unsigned* arrived) {
   __shared__ unsigned total;
   if (threadIdx.x == 0) {

@@ -10,7 +10,8 @@ namespace {
 
 constexpr int kCount = 2048;
 
-// d = a * b + c by pairs, then a polynomial and the functions of a half.
+// Computes a * b + 0.5 with one rounding, arithmetic with minima and maxima of pairs, and functions
+// of single halves.
 __global__ void HalfMath(const __half2* a, const __half2* b, __half2* fused, __half2* mixed,
                          __half* functions, int pairs) {
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);

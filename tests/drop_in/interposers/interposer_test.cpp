@@ -222,9 +222,9 @@ TEST_F(NvJitLinkTest, PtxIsLinkedToThePtxOfLtoIr) {
   EXPECT_THAT(Image("Cubin"), HasSubstr(".func twice"));
 }
 
-// nvJitLink does not see calls in PTX, so it would drop functions of LTO-IR that have no other
-// callers.
-TEST_F(NvJitLinkTest, FunctionsOfLtoIrThatOnlyPtxCallsAreKept) {
+// nvJitLink does not parse the PTX, so it would drop functions of LTO-IR that are called only from
+// PTX.
+TEST_F(NvJitLinkTest, KeepsFunctionsOfLtoIrThatAreCalledOnlyFromPtx) {
   void* const nvrtc = ::dlopen(GPUSHARED_DROP_IN "/libnvrtc.so.13", RTLD_NOW | RTLD_GLOBAL);
   ASSERT_NE(nvrtc, nullptr) << ::dlerror();
   ASSERT_EQ(Create({"-arch=sm_80", "-lto"}), 0);

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import sysconfig
 
-# Hashcat uses a directory as its own if that contains the program and all of its data.
+# Hashcat uses the program's directory for all files if all of Hashcat's data is there.
 USR = pathlib.Path(sys.prefix) / "debian/usr"
 HOME = USR / "share/hashcat"
 LIBRARIES = (USR / "lib/x86_64-linux-gnu", pathlib.Path(sysconfig.get_path("purelib")) / "nvidia/cu13/lib")

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Repeatedly kills an unmodified Numba program next to another one and the native sample `serve`.
+"""Repeatedly kills an unmodified Numba program next to a second Numba program and the native sample `serve`.
 
 Usage: kills.py BIN_DIR CACHE_DIR [KILLS [SEED]]
 
-The program gets SIGKILL at random moments of its life (KILLS times, 200; SEED, 1): while Python starts, while it
-connects, compiles or works. Only that client may end. The other program must keep launching, each answer of
-`serve` must equal its reference, and the device must keep its worker. Skipped with the reason if Numba is not
-available.
+KILLS is the number of kills (default 200), and SEED (default 1) determines their times. The program gets SIGKILL while
+Python starts, or while the program connects, compiles or works. Only its client may end. The second program must keep
+launching, each answer of `serve` must equal its reference, and the device must keep its worker. Skipped with the reason
+if Numba is not available.
 """
 import json
 import pathlib
@@ -26,7 +26,7 @@ from run_programs import NUMBA, NUMPY, Server, command_of, environment_of, surro
 
 LIFE_TO_START = 1.5  # Maximum time of a kill, as a multiple of the time that the first program took until its first launch.
 SECONDS_MAX = 3600
-TOLD_EVERY = 10  # Kills between two progress reports, because all kills take minutes.
+TOLD_EVERY = 10  # Number of kills between two progress reports.
 
 
 def fail(why):

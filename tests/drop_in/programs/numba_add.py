@@ -13,7 +13,7 @@ def add(a, b, total):
 
 
 def rotate(numbers):
-    """Each block takes the value that the next one wrote before the grid-wide barrier."""
+    """Each block reads the value that the next block wrote before the grid-wide barrier."""
     i = cuda.grid(1)
     grid = cuda.cg.this_grid()
     numbers[i] = i

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Simulates heat that spreads along a ring for SECONDS, and checks that the total heat does not change.
+"""Simulates for SECONDS how heat spreads along a ring, and checks that the total heat does not change.
 
 Usage: numba_heat.py [SECONDS]
 """

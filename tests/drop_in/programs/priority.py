@@ -6,9 +6,9 @@ Usage: priority.py BIN_DIR CACHE_DIR [ROUNDS]
 
 As in samples/demo.sh, in each round serve answers alone, next to both programs under fifo, and next to both under
 priority. Prints p99 with its ratio to serve alone, and the programs' share of the device time that serve left.
-Fails by the demo's criteria: p99 under priority above 1.5 times that alone, or above half of that under fifo, or
-less than 80 % of the device time that serve left. A criterion is missed only if its whole confidence interval is beyond
-the bound. Skipped with the reason if Numba is not available.
+Fails by the demo's criteria: if p99 under priority is above 1.5 times the p99 of serve alone or above half of the p99
+under fifo, or if the programs used less than 80 % of the device time that serve left. A criterion is missed only if its
+whole confidence interval is beyond the bound. Skipped with the reason if Numba is not available.
 """
 import contextlib
 import json
@@ -79,7 +79,7 @@ def until_busy(bin_dir, server):
 
 
 def serve(bin_dir, server, scratch, service_ms, seed):
-    """Returns the outcome of one phase of serve, as it writes it."""
+    """Runs one phase of serve, and returns the outcome that serve writes."""
     outcome = scratch / "serve.json"
     subprocess.run([bin_dir / "serve", "--model", scratch / "model", "--batch", str(BATCH), "--requests", str(REQUESTS),
                     "--service-ms", f"{service_ms:.3f}", "--load", str(LOAD), "--variation", "1", "--latency-target-ms",
@@ -90,17 +90,17 @@ def serve(bin_dir, server, scratch, service_ms, seed):
 
 @contextlib.contextmanager
 def watched(bin_dir, server, scratch):
-    """Yields the device time of each client during the block, as demo_watch.py writes it; filled in at the end."""
+    """Yields a list that contains demo_watch.py's samples of each client's device time after the block."""
     samples, file = [], scratch / "device.json"
     watcher = subprocess.Popen([sys.executable, ROOT / "samples/demo_watch.py", bin_dir / "gpusharedctl"],
                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    watcher.stdout.readline()  # It is ready.
+    watcher.stdout.readline()  # Waits until the watcher is ready.
     watcher.stdin.write(f"{time.time() + LEAD_S:.3f}\t{server.socket}\t{file}\n")
     watcher.stdin.flush()
     try:
         yield samples
     finally:
-        watcher.communicate()  # It exits at the end of its input.
+        watcher.communicate()  # The watcher exits at the end of its input.
     samples += json.loads(file.read_text())
 
 

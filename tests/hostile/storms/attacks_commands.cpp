@@ -208,8 +208,8 @@ void FloodStreams(const Attacker& attacker) {
 }
 
 // Half of the attackers make stream after stream fail, and the server keeps the reason for each
-// stream. The others queue rejected launches after an endless one, and the server may keep a reason
-// for each launch.
+// stream. The others queue rejected launches behind a launch of the largest grid, and the server
+// may keep a reason for each launch.
 void LaunchMegabyteNames(const Attacker& attacker) {
   constexpr std::uint32_t kStreams = 250, kNothing = 1;
   const std::string module =
@@ -236,8 +236,8 @@ void WaitInCrowds(const Attacker& attacker) {
   for (;;) {
     std::optional<RawClient> client = Join(attacker, Nothing());
     if (!client) continue;
-    // Claims that a thread waits, because the server wakes waiters only if the client says that it
-    // has some.
+    // Claims that a thread waits, because the server wakes waiters only if the client has set
+    // `waiting`.
     client->commands().waiting = 1;
     static Sleepers crowd;
     if (crowd.event == nullptr) {

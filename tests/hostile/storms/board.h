@@ -41,7 +41,7 @@ class SampleLog {
   std::array<Sample, kSamplesMax> samples_;
 };
 
-// A message that one process leaves for another: only the first one is kept.
+// A message from one process to another. Only the first message is kept.
 struct FirstWords {
   std::atomic<bool> taken{false};
   std::array<char, 512> text{};

@@ -20,7 +20,7 @@ constexpr std::uint32_t kBlocks = 8, kThreadsPerBlock = 64, kWords = kBlocks * k
 constexpr std::uint32_t kFactor = 1664525, kSummand = 1013904223;
 constexpr std::uint32_t kTrialRounds = 2000;
 
-// Puts out[i] `rounds` times through a generator of pseudo-random numbers.
+// Applies a step of a pseudo-random generator to out[i] `rounds` times.
 constexpr char kWorkPtx[] = R"(.version 7.0
 .target sm_70
 .address_size 64
@@ -85,7 +85,7 @@ class Service {
     const std::uint32_t all = rounds + 2 * std::max<std::uint32_t>(1, rounds / 2);
     const std::span<std::uint32_t> in = input_.as<std::uint32_t>();
     const std::span<std::uint32_t> out = output_.as<std::uint32_t>();
-    // Checking costs less than the request, because two of its words are enough.
+    // Two words are enough, so that the check costs less than the request.
     const bool is_right =
         out.front() == Generated(in.front(), all) && out.back() == Generated(in.back(), all);
     for (std::uint32_t& word : in) ++word;

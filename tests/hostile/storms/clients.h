@@ -31,8 +31,8 @@ struct ClientPlan {
 // Returns when the `index`-th request arrives: in steady periods with a small deterministic jitter.
 std::int64_t ArrivalNs(std::int64_t first_arrival_ns, std::size_t index);
 
-// Serves one request after another, regardless of earlier results; reconnects when its session
-// ends. Does not return.
+// Answers the requests that arrive at the times of ArrivalNs, one after another. After a failure,
+// reconnects and repeats the request. Does not return.
 [[noreturn]] void BeHonest(const ClientPlan& plan, Board& board);
 
 // Every kNewClientPeriodNs starts a client that connects, loads a small module, runs it and reads

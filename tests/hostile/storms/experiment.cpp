@@ -333,8 +333,8 @@ class Experiment {
     honest_.End();
   }
 
-  // Waits until the server holds no more than it did without clients, because after the storm
-  // everything that it took must be freed.
+  // Waits until the server holds no more resources than it did without clients, because everything
+  // that it allocated during the storm must be freed afterwards.
   void AwaitGivenBack() {
     const auto end = std::chrono::steady_clock::now() + kSettlePatience;
     do {
@@ -351,7 +351,7 @@ class Experiment {
   const Storm& storm_;
   const StormPlan& plan_;
   StormOutcome outcome_;
-  Shared<Board> board_, aside_;  // `aside_`: for clients that are not attackers.
+  Shared<Board> board_, aside_;  // `aside_`: for the control and the neighbour; not evaluated.
   ServerUnderTest server_;
   LogMinute log_;
   Processes honest_, new_clients_, neighbour_, attackers_;
@@ -392,7 +392,7 @@ std::string StormOutcome::Missed() const {
   const auto add = [&](bool is_missed, const char* goal) {
     if (is_missed) text += (text.empty() ? "" : " ") + std::string(goal);
   };
-  // In brackets if the control misses the goal by as much, because then the server is not the
+  // A goal is in brackets if the control misses it by as much, because then the server is not the
   // cause.
   add(p99_ratio > kHonestRatioMax, control_p99_ratio >= p99_ratio ? "(p99)" : "p99");
   add(welcome.p99 > kWelcomeP99MaxNs, control_welcome.p99 >= welcome.p99 ? "(welcome)" : "welcome");

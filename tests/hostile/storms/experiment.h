@@ -23,8 +23,8 @@ inline constexpr std::uint64_t kDescriptorsLeftMax = 16;
 
 inline constexpr std::chrono::seconds kDeedsPatience{120};
 
-// Device and staging memory that clients may have, because most of the server's memory limit must
-// remain for the server itself.
+// Memory of the server's cpu device. Small, because most of the server's memory limit must remain
+// for the server itself.
 inline constexpr char kDeviceMemory[] = "512MiB";
 
 struct StormPlan {
@@ -35,7 +35,9 @@ struct StormPlan {
   double seconds = 10;
   // If false, times are not compared with goals, so there is no control and only a short baseline.
   bool compares_times = true;
-  std::uint64_t deeds_least = 0;  // The storm continues until then, for at most kDeedsPatience.
+  // The storm continues beyond its duration, by at most kDeedsPatience, until it has this many
+  // deeds.
+  std::uint64_t deeds_least = 0;
   // 1.5 GiB for all processes of the server.
   std::uint64_t memory_limit_bytes = std::uint64_t{3} << 29;
   // The storm ends when the log has this size.
@@ -67,7 +69,7 @@ struct StormOutcome {
   Latencies welcome, load, result, welcome_alone, load_alone;
   // Average number of cores that the attackers used.
   double attackers_cores = 0;
-  // Effect of that use of cores alone, measured in the control; 0 if there was no control.
+  // p99_ratio of the control: the effect of the attackers' use of cores alone. 0 without a control.
   double control_p99_ratio = 0;
   Latencies control, control_welcome, control_load;
   std::uint64_t new_clients_left_out = 0;
@@ -84,8 +86,8 @@ struct StormOutcome {
   // Only in the median of several runs: the results of Broken for each run.
   std::string broken_before;
 
-  // Conditions that must hold on any machine: no client starved, no process of the server dead, no
-  // wrong result, no leaked descriptor. Empty if they hold.
+  // Returns the broken ones of the conditions that must hold on any machine: no client starved, no
+  // process of the server dead, no wrong result, no leaked descriptor. Empty if all hold.
   std::string Broken() const;
   // Missed goals for times and log bytes. Empty if none was missed.
   std::string Missed() const;

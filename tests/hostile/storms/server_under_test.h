@@ -44,7 +44,7 @@ class ServerUnderTest {
   pid_t Worker() const;
   Holdings Measure() const;
   std::uint64_t LogBytes() const;
-  // Returns the last lines of the log, at most `bytes`.
+  // Returns the end of the log, at most `bytes` bytes.
   std::string LogTail(std::uint64_t bytes) const;
 
  private:

@@ -64,7 +64,7 @@ INSTANTIATE_TEST_SUITE_P(Short, Storms, ::testing::ValuesIn(kShort),
 
 class StormsOfMemory : public ::testing::TestWithParam<ShortStorm> {};
 
-TEST_P(StormsOfMemory, LeaveWorkerWithOneAndAHalfGibibytesAlive) {
+TEST_P(StormsOfMemory, LeaveWorkerAliveWithinOneAndAHalfGibibytes) {
   const StormPlan plan = ShortPlan(GetParam());
   const MemoryCage cage(plan.memory_limit_bytes);
   if (!cage.rejection().empty()) GTEST_SKIP() << cage.rejection();

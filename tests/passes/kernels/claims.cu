@@ -37,8 +37,8 @@ extern "C" __global__ void tell_no_parameters(unsigned* out) {
   out[threadIdx.x] = g_blocks[threadIdx.x];
 }
 
-// Uses all of its dynamic shared memory, of any size, after static memory of an odd size; outputs
-// its size and start.
+// Uses all of its dynamic shared memory, of any size, after static memory of an odd size. Outputs
+// the size and the start of the dynamic shared memory.
 extern "C" __global__ void dynamic_shared(unsigned* out, unsigned bytes) {
   extern __shared__ unsigned char dynamic[];
   __shared__ unsigned char before[5];

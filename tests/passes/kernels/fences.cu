@@ -92,7 +92,7 @@ struct Table {
   unsigned values[7];
 };
 
-// Passes the address of one of several parameters, chosen at run time.
+// Reads through a pointer that is chosen at run time, to a parameter or to global memory.
 extern "C" __global__ void constant_parameter(unsigned* out, const __grid_constant__ Table table,
                                               unsigned choice) {
   const unsigned* from = (threadIdx.x & 1) == choice ? table.values : out + 512 + threadIdx.x;

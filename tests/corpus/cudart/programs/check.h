@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared code of these programs. A program prints each error and returns their number.
+// Shared code of these programs. A program prints its errors and returns their number.
 
 #ifndef GPUSHARED_TESTS_CORPUS_CUDART_PROGRAMS_CHECK_H_
 #define GPUSHARED_TESTS_CORPUS_CUDART_PROGRAMS_CHECK_H_

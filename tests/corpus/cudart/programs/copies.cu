@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies and fills of rows, from ordinary and from pinned memory, of every kind.
+// Fills of rows, and copies of rows in every direction, from ordinary and from pinned memory.
 #include <cstring>
 #include <vector>
 

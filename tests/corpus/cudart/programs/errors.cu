@@ -26,7 +26,7 @@ int main() {
   MUST(cudaMemcpy(&got, out, sizeof got, cudaMemcpyDeviceToHost));
   EXPECT(got == 7);
 
-  // A kernel that accesses foreign memory fails its stream, and every later call reports that.
+  // A kernel with an invalid access fails its stream, and every later call reports the failure.
   Store<<<1, 1>>>(nullptr);
   EXPECT(cudaDeviceSynchronize() == cudaErrorLaunchFailure);
   EXPECT(cudaMemcpy(&got, out, sizeof got, cudaMemcpyDeviceToHost) == cudaErrorLaunchFailure);

@@ -24,7 +24,7 @@ int main() {
   MUST(cudaEventCreateWithFlags(&middle, cudaEventDisableTiming));
   MUST(cudaEventCreate(&end));
 
-  // One after the other through an event, then through the default stream.
+  // An event orders the first two kernels, and the default stream orders the others.
   MUST(cudaEventRecord(begin, first));
   Slowly<<<1, 1, 0, first>>>(value, 0, 1);
   MUST(cudaEventRecord(middle, first));
