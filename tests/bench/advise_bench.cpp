@@ -2,8 +2,9 @@
 // Compares the predictions of `gpusharedctl advise` with real runs of ten mixes. For each mix, the
 // job is profiled alone and the clients already on the device are profiled together, as an operator
 // would do. Then all of them run together, several times, and the predictions from the profiles are
-// compared with these runs. Each run is also compared with the previous one, because no prediction
-// can be more accurate than that. Recordings can be saved and evaluated again.
+// compared with these runs. Each run is also compared with the previous run, because no prediction
+// can be expected to be closer to a run than another run of the same clients is. Recordings can be
+// saved and evaluated again.
 
 #include <algorithm>
 #include <chrono>
@@ -106,7 +107,8 @@ void Save(const std::string& path, const std::string& text) {
   if (!file.flush()) throw std::runtime_error("cannot write " + path);
 }
 
-// Repeats the run while the machine was too busy during it; returns the quietest run.
+// Repeats the run until the machine was quiet enough during one, at most `tries` times in total.
+// Returns the quietest run.
 MixOutcome RunQuietly(const Arguments& arguments, const MixRun& run) {
   MixOutcome best = RunMix(run);
   for (int i = 1; i < arguments.tries && best.worker_waited > arguments.waited_max; ++i) {

@@ -32,9 +32,9 @@ using std::chrono::nanoseconds;
 
 // Occupies its executor thread until it has run for the time in its parameter, like the kernels of
 // `replay_bench`. Each interval between two clock reads counts for at most 20 us, so that the
-// kernel makes no progress while it is preempted or the machine takes its core. A kernel that
-// counted rounds instead would take up to twice as long while the core's hyper-thread sibling is
-// busy, which no prediction can know.
+// kernel makes no progress while it is preempted or the machine keeps its thread off the cores. A
+// kernel that counted rounds instead would take up to twice as long while the core's hyper-thread
+// sibling is busy, which cannot be predicted.
 constexpr char kWorkPtx[] = R"(.version 7.0
 .target sm_70
 .address_size 64
@@ -167,8 +167,8 @@ std::vector<double> GetArrivals(const MixRun& run, std::size_t number) {
   std::abort();
 }
 
-// Sends each request a pause after the previous one has ended. Never returns: the parent ends the
-// process.
+// Sends each request when the previous one has ended and a pause has passed. Never returns: the
+// parent ends the process.
 [[noreturn]] void ServeLoop(const MixRun& run, std::size_t number, const std::string& socket,
                             MixBoard& board) {
   const MixClient& told = run.clients[number];

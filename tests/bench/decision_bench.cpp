@@ -51,7 +51,7 @@ class InFlightRing {
   std::size_t begin_ = 0, end_ = 0;
 };
 
-// The samples of one call; their memory is allocated in advance.
+// Samples of each of the three timed calls.
 struct Timings {
   std::array<Samples, 3> rows;  // Completion, decision, enqueue.
 };

@@ -108,9 +108,9 @@ enum Order : std::uint8_t { kLibraryFirst, kDropInFirst };
 
 // Times of the same work through each interface, the client library's and the drop-in's.
 //
-// The same work takes several times as long if client and worker have to wake each other, and this
-// can last for many rounds. Therefore the interfaces are compared within each round, and all rounds
-// of an order have the same weight, as do both orders.
+// Work takes several times as long while client and worker have to wake each other, and such a
+// phase can last for many rounds. Therefore the interfaces are compared within each round, and all
+// rounds of an order have the same weight, as do both orders.
 class Pair {
  public:
   void Add(int which, std::chrono::nanoseconds value) {

@@ -56,7 +56,7 @@ struct Side {
   }
   Launcher launcher;
   device::Reach reach;  // Access set with all arrays.
-  device::Reach steps;  // The same in whole mapping pages, as a server passes it to launches.
+  device::Reach steps;  // Access set of the arrays' whole mapping pages, as a server grants it.
 };
 
 // Prepares a computation on one side's arrays: the host loop if `host`, otherwise the kernel.
@@ -166,7 +166,8 @@ void Measure(const Workload& workload, Report& report) {
   if (executor::BestFlavour() == Flavour::kV3) add("x86-64-v3", Flavour::kV3, false);
   // The kernel may access only its arrays, each of which is a separate range.
   add("the last, with an access set", executor::BestFlavour(), false, &Side::reach);
-  // Rounded to whole mapping pages, so that neighbouring arrays merge into one range.
+  // This access set consists of whole mapping pages, so that neighbouring arrays merge into one
+  // range.
   add("the same, access set in whole pages", executor::BestFlavour(), false, &Side::steps);
 
   double lane_instructions = 0;

@@ -4,13 +4,17 @@
 
 Usage: gate_sharing.py BUILD_DIR [--rounds N] [--json FILE]
 
-Four tables: nanoseconds that the gate adds to a launch over a driver whose kernels take no time; request times of a
-program that serves beside one that trains, for the training's kernels of three lengths, alone, ungated and gated;
-the parts of the GPU of two training programs under policies with shares; and how long a program that waits for its turn
-goes on waiting when the program that has the GPU, or the server, ends or hangs. Each row is the median of its rounds, which
-alternate with those of its baseline, and in brackets the best and the worst round. The serving program runs with
-real-time priority, alone and beside the other, because two programs, the modelled GPU of each and the server compete
-for the cores of a small machine, which is not what is measured. Without the right to it a line says so.
+Prints four tables:
+- the nanoseconds that the gate adds to a launch, with a driver whose kernels take no time;
+- the request times of a serving program: alone, and at the same time as a training program, ungated and gated, for
+  training kernels of three lengths;
+- the share of the GPU that each of two training programs gets, under policies with and without shares;
+- how long a waiting program still waits after the program that occupies the GPU, or the server, has ended or hangs.
+
+Each row contains the median of its rounds and, in brackets, the lowest and the highest value. The rounds alternate with
+those of the baseline. The serving program always has real-time priority, because the programs, the model of the GPU and
+the server compete for the cores of a small machine, and this competition is not to be measured. If the user may not set
+real-time priority, the output says so.
 """
 
 import argparse
@@ -33,7 +37,7 @@ REQUESTS = 300
 
 
 def realtime():
-    """Returns the command that starts a program with real-time priority; empty without the right to it."""
+    """Returns the command prefix that gives a program real-time priority; empty if the user may not set it."""
     command = ["chrt", "-f", "1"]
     is_allowed = shutil.which("chrt") is not None and subprocess.run([*command, "true"], check=False).returncode == 0
     return command if is_allowed else []
@@ -49,7 +53,8 @@ class Bench:
         self.socket = self.directory / "socket"
 
     def environment(self, client_class=None, shares_gpu=True):
-        """Without a class the program calls the driver directly; "none" is the gate without a server."""
+        """Returns a program's environment. If the class is None, the program calls the driver directly; if it is
+        "none", the program uses the gate, but finds no server."""
         directories = [str(self.driver)]
         variables = dict(os.environ)
         if shares_gpu:
@@ -104,7 +109,7 @@ class Bench:
         return self.result(self.start(client_class, "serve", "--requests", REQUESTS, is_realtime=True))
 
     def pair(self, low, high, kernel_us):
-        """Returns the request times of a serving program beside a training one, and the latter's part of the GPU."""
+        """Runs a serving and a training program; returns the first one's request times, the second one's GPU share."""
         train = self.start(low, "train", "--ms", TRAIN_MS, "--kernel", kernel_us, "--batch", 2000)
         time.sleep(0.3)
         served = self.serve(high)
@@ -124,7 +129,7 @@ def measure_overhead(bench, rounds):
     found = {way: [] for way in ways}
     added = {way: [] for way in ways}
     with bench.server("priority"):
-        # Somebody else is connected, so that the window counts and launches are marked.
+        # Another client is connected, because without one the window is unlimited and launches need no marks.
         beside = bench.start("high", "serve", "--requests", 100_000, "--every", 1_000_000, shares_gpu=False)
         try:
             for _ in range(rounds):
@@ -183,7 +188,8 @@ def measure_shares(bench, rounds):
 
 
 def measure_ends(bench, rounds):
-    """A launch of class low waits, because a client of class high has the GPU, until something happens."""
+    """Measures how long a waiting launch of class low still waits after the client of class high that occupies the GPU
+    has been killed, or after the worker has been killed or stopped."""
     print(f"\n{'a launch that waits returns after':34} {'ms':>22}")
     rows = {}
     for what in ("the high client is killed", "the worker is killed", "the worker hangs"):
@@ -203,7 +209,7 @@ def measure_ends(bench, rounds):
                 high.wait()
                 if what == "the worker hangs":
                     os.kill(victim, signal.SIGCONT)
-                # Without a wait at that time nothing can be said.
+                # If no launch was waiting at that time, the round has no result.
                 rows[what] += [(end - at) / 1e6 for end in waits if end > at][:1]
         print(f"{what:34} {spread(rows[what], 1) if rows[what] else 'not seen':>22}")
     return rows

@@ -243,7 +243,7 @@ class LowClients {
   }
   std::vector<std::uint64_t> Rounds() const { return {rounds_.begin(), rounds_.end()}; }
   bool is_broken() const { return is_broken_; }
-  // Returns whether all results were correct.
+  // Ends all clients; returns whether all their results were correct.
   bool End() {
     is_over_ = true;
     for (std::thread& thread : threads_) thread.join();

@@ -137,7 +137,8 @@ struct Row {
   double p99_error() const { return Milliseconds(real.p99) / Milliseconds(simulated.p99) - 1; }
 };
 
-// Repeats the run while the machine was too busy during it; returns the quietest run.
+// Replays the plan until the machine is quiet enough, at most `tries` times; returns the quietest
+// run.
 ReplayOutcome ReplayQuietly(const Arguments& arguments, const std::string& policy,
                             const ReplayPlan& plan) {
   ReplayOutcome best = Replay(policy, plan);

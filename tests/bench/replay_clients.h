@@ -29,9 +29,9 @@ T Must(Result<T> result) {
 }
 
 enum class Hold {
-  kAsleep,  // Most of the time, so that other work on the cores disturbs it little.
-  kAwake,  // Always, because an idle core of a virtual machine may be given away and return tens of
-           // milliseconds late.
+  kAsleep,  // A block sleeps most of the time, so that other work on the cores disturbs it little.
+  kAwake,   // A block never sleeps, because the host of a virtual machine may use an idle core for
+            // other work and return it tens of milliseconds late.
 };
 
 // Launches kernels whose blocks occupy their executor thread for a given time, by polling the
@@ -72,7 +72,7 @@ class ClientProcesses {
     }
     pids_.push_back(pid);
   }
-  // Throws if a process has failed; it has printed the reason.
+  // Throws if a process has failed; the process itself has printed the reason.
   void CheckAlive() const;
 
  private:
@@ -93,7 +93,8 @@ struct ReplayPlan {
 };
 
 struct ReplayOutcome {
-  // From arrival (one by one: from the start) until the client learns of the end.
+  // Time of each request from its arrival (one by one: from its start) until the client learns of
+  // its end.
   std::vector<std::chrono::nanoseconds> latencies;
   double low_jobs_per_s = 0;
   // KeptFromCores of the worker, as a fraction of the time: noise of the machine, which no
@@ -107,9 +108,11 @@ ReplayOutcome Replay(const std::string& policy, const ReplayPlan& plan);
 
 // Costs of the server and the cpu device on an otherwise idle machine.
 struct ReplayCosts {
-  std::chrono::nanoseconds round_trip{};  // A launch from and to an idle device, without its block.
+  // From the submission of a launch to an idle device until its client learns of its end, without
+  // the time of its block.
+  std::chrono::nanoseconds round_trip{};
   std::chrono::nanoseconds kernel_gap{};  // From one kernel of a stream to the next.
-  std::chrono::nanoseconds block{};       // Each block beyond its requested time.
+  std::chrono::nanoseconds block{};       // Time that a block takes beyond its requested time.
 };
 ReplayCosts MeasureCosts();
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Output of every benchmark: the machine, percentiles, and the same as JSON.
+// Output of every benchmark: a description of the machine and a table of percentiles, as text and
+// as JSON.
 
 #ifndef GPUSHARED_TESTS_BENCH_REPORT_H_
 #define GPUSHARED_TESTS_BENCH_REPORT_H_
@@ -17,7 +18,7 @@ class Samples {
  public:
   void Add(std::chrono::nanoseconds value) { Add(static_cast<double>(value.count())); }
   void Add(double value_ns) { values_ns_.push_back(value_ns); }
-  // `fraction` in [0, 1]; 0 if there are no samples. In ns.
+  // Returns a percentile in ns; `fraction` is in [0, 1]. Returns 0 if there are no samples.
   double Percentile(double fraction) const;
   std::size_t count() const { return values_ns_.size(); }
 

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The data plane alone: round trips and one-way rate of our ring between two processes, compared
-// with other carriers of 64-byte messages in the same run. They alternate, because machines drift.
-// It also measures the client's cost of submission and the worker's cost of validation.
+// with other carriers of 64-byte messages in the same run. The carriers alternate, because a
+// machine's speed drifts. The client's cost of submission and the worker's cost of validation are
+// measured as well.
 //
 //   ring_bench [--json FILE]
 //
-// Both processes spin on the rings and are pinned to different cores if there are two. The rings'
-// figures are "both ends awake"; the kernel's queues always sleep and wake.
+// Both processes spin on the rings and are pinned to different cores if there are two. The figures
+// of the rings therefore apply to two ends that are awake, whereas a reader of the message queue or
+// of the socket sleeps until it is woken.
 #include <sched.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -146,7 +148,7 @@ class IndexRingEnd : public End {
 
   void Send(const Message& message) override {
     auto& ring = out_.As<IndexRingMemory>();
-    // Only this end writes it.
+    // Relaxed, because only this end writes `head`.
     const std::uint64_t head = ring.head.load(std::memory_order_relaxed);
     SpinUntil([&] {
       if (head - known_tail_ < IndexRingMemory::kSlots) return true;
@@ -204,7 +206,8 @@ class BoostQueueEnd : public End {
   BoostQueue out_, in_;
 };
 
-// Names must be removed by hand, one of the reasons why this is only a baseline.
+// The names of the two queues. They outlive the processes unless they are removed explicitly, one
+// of the reasons why boost's queue is only a baseline.
 struct BoostNames {
   std::string forth, back;
   BoostNames() {
@@ -271,7 +274,8 @@ const cpu_set_t& UsableCores() {
   return usable;
 }
 
-// Pins to the usable core of that index, from 0; a no-op if there are fewer than two.
+// Pins this thread to the usable core with the index `which`, counted from 0. Does nothing if fewer
+// than two cores are usable.
 void PinTo(unsigned which) {
   if (CPU_COUNT(&UsableCores()) < 2) return;
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
@@ -322,7 +326,7 @@ void OneWayBurst(Contestant& contestant) {
     for (int i = 0; i < 64; ++i) contestant.end->Send(message);
     sent += 64;
   }
-  // The echo arrives only when the other side has taken the whole burst.
+  // The echo arrives only when the other side has read the whole burst.
   message.kind = Kind::kEcho;
   contestant.end->Send(message);
   contestant.end->Receive(message);

@@ -73,7 +73,7 @@ std::vector<std::uint32_t> SpreadWeights(const Arguments& arguments) {
   return weights;
 }
 
-// Collects, by name, every object that has both a name and a device time.
+// Adds the device time of every object that has a name and a device time to `times`, by name.
 void Collect(const nlohmann::json& value, std::map<std::string, nanoseconds>& times) {
   if (value.is_object() && value.contains("name") && value.contains("device_time_s")) {
     times[value["name"].get<std::string>()] =

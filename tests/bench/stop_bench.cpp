@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // How soon high work gets the cpu device while a low kernel of a million blocks runs.
 //
-// High work arrives at random times. Two times are measured from there: to the start of its block,
-// and to the end of the preempted low launch. Both are compared with the time of one block of the
-// low kernel in the same run.
+// High work arrives at random moments. Two times are measured from its arrival: until the start of
+// its block, and until the end of the preempted low launch. Both are compared with the time of one
+// block of the low kernel in the same run.
 
 #include <algorithm>
 #include <chrono>

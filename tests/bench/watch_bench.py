@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares the latency of serve next to train with and without watchers, in pairs of rounds.
 
-Watching means a reader of the page's events, a scrape of the metrics each second, and a trace of all execution.
+The watchers are a reader of the web page's events, a scraper of the metrics (once a second), and a trace of all
+executions.
 
 Usage: watch_bench.py BIN_DIR [--pairs N] [--requests N] [--json FILE]
 """
@@ -78,7 +79,7 @@ class Page:
 
 
 class Bench:
-    """A server with train, and rounds of serve."""
+    """A server with the client `train`, next to which rounds of the client `serve` are run."""
 
     def __init__(self, binaries, directory, requests):
         self.binaries, self.directory, self.requests = binaries, directory, requests

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The cost of the worker itself: its device thread with real rings on one side and a device that
-// takes no time on the other. One producer thread plays all clients in turn, so that with many
+// takes no time on the other. One producer thread acts for all clients in turn, so that with many
 // clients the figures show the device thread, not the scaling of clients.
 //
 // Allocations of both threads are counted by a replaced operator new.
@@ -413,7 +413,7 @@ void MeasureTrace(std::size_t clients, Report& report) {
   ReportFewer(bench, what, report);
   bench.TurnTrace(true);
   bench.Throughput(1s);
-  std::this_thread::sleep_for(50ms);  // The reader's last check.
+  std::this_thread::sleep_for(50ms);  // Lets the reader poll once more.
   report.AddValue(what + "events told", static_cast<double>(bench.events()) / 1e6, "M");
   report.AddValue(what + "events lost", static_cast<double>(bench.lost()) / 1e6, "M");
 }
@@ -424,8 +424,8 @@ void MeasureTrace(std::size_t clients, Report& report) {
 namespace gpushared::testing {
 namespace {
 
-// The floor: the same records through the same ring between the same two threads, taken and
-// dropped.
+// Returns the records per second that the ring alone carries from one thread to another one, which
+// discards them. The device thread cannot be faster.
 double RingAlone() {
   const auto in = std::make_unique<ipc::CommandSegment>();
   std::atomic<std::uint64_t> taken{0};

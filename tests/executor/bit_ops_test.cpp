@@ -139,7 +139,8 @@ TEST_P(BitOps, CountsOfBits) {
   check(u64{}, "64");
 }
 
-// bfind: the highest bit that differs from the sign (of unsigned numbers: from 0).
+// bfind: the highest bit that differs from the sign bit, or, for unsigned types, the highest set
+// bit.
 TEST_P(BitOps, HighestBit) {
   const auto check = [&]<typename T>(T, const std::string& type) {
     constexpr u32 bits = sizeof(T) * 8;

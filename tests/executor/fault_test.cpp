@@ -156,8 +156,8 @@ TEST_P(Faults, TrapsAndOperandsOutOfRange) {
          Kind::kInvalidOperand, 9, 0, "brx.idx", "operand 9 is out of range");
 }
 
-// The fast paths check all lanes at once. They must find one bad lane among good ones before any of
-// the good ones has been served.
+// The fast paths check all lanes at once. Such a check must find one bad lane among good ones
+// before any of the good ones has accessed memory.
 TEST_P(Faults, NoLaneWritesIfOneFaults) {
   const struct {
     const char* address;

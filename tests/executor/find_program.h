@@ -8,7 +8,7 @@
 
 namespace gpushared::testing {
 
-// Returns the kernel's program, or null if it does not exist. Borrowed.
+// Returns the program of the kernel with this name, or null if there is none. Owned by `image`.
 inline const device::executor::Program* FindProgram(const device::executor::ModuleImage& image,
                                                     std::string_view name) {
   for (std::size_t i = 0; i < image.size(); ++i) {

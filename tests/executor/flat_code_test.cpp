@@ -230,7 +230,7 @@ TEST_F(FlatCode, BackwardBranchesAndTablesPoll) {
   EXPECT_TRUE(without.ok()) << without.message();
 }
 
-// Two tables whose lanes wait for each other in turn, which no PTX text decodes to.
+// Code that no PTX text decodes to: two branch tables whose lanes wait for each other in turn.
 TEST_F(FlatCode, EndlesslyNestedBranchesAreAFault) {
   const auto image = Decode(R"(
 .version 7.8
@@ -329,7 +329,7 @@ TEST_F(FlatCode, ChangedCodeIsRejectedOrStaysInBounds) {
     ++taken;
     (void)RunBriefly(**program);
   }
-  // Enough code must have been accepted and run.
+  // Enough code must have been accepted and run, and enough must have been rejected.
   EXPECT_GT(taken, 300u);
   EXPECT_LT(taken, 2900u);
 }

@@ -297,9 +297,9 @@ TEST_P(FloatOps, ReciprocalRootsOfDoublesWithinOneUlp) {
   Check(form);
 }
 
-// The PTX ISA bounds the error of these by absolute or relative values, not in ulps: lg2 2^-22.6
-// absolute in [0.5, 2], otherwise relative; sin and cos 2^-20.5 absolute in [-pi, pi]; tanh 2^-11
-// relative. Our errors are smaller and must remain so.
+// The PTX ISA bounds the errors of the transcendental functions not in ulps, but by absolute or
+// relative values: lg2 2^-22, absolute in (0.5, 2), otherwise relative; sin and cos 2^-20.5
+// absolute in [-pi, pi]; tanh 2^-11 relative. The bounds of the test are at least as strict.
 struct Transcendental {
   const char* opcode;
   float low, high;

@@ -66,9 +66,9 @@ class HalfOps : public PerFlavour {
   }
 };
 
-// a * b + c, exact to the precision of a half. Long double may round the sum, but onto or off a tie
-// of the half type only if the product was one. In that case the sign of the rounding error decides
-// the direction.
+// Returns a * b + c, rounded once. The sum may already be rounded to long double, which would be
+// wrong only if the rounded sum is a tie of the half type. A rounded sum is therefore moved by one
+// step towards the exact sum.
 u16 FusedHalf(const HalfType& half, Real a, Real b, Real c, bool sat, bool relu) {
   const Real product = a * b;  // Exact: at most 22 bits.
   Real sum = product + c;

@@ -46,7 +46,7 @@ struct HalfType {
     const long double magnitude = std::abs(value);
     const std::uint16_t sign = negative ? 0x8000 : 0;
     if (std::isinf(magnitude)) return sign | Infinity();
-    // Searches the largest half that does not exceed the magnitude. Halves have the same order as
+    // Finds the largest half that does not exceed the magnitude. Halves have the same order as
     // their bits.
     std::uint16_t low = 0, high = Infinity();
     while (high - low > 1) {

@@ -16,7 +16,7 @@ class IntegerOps : public PerFlavour {
  protected:
   void Check(const Form& form) { CheckForm(GetParam(), form); }
 
-  // Every type T with its PTX name.
+  // Calls f(T{}, name) for every type T and its PTX name.
   template <typename F>
   static void ForEachType(F f) {
     f(u16{}, "u16");

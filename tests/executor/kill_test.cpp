@@ -194,7 +194,7 @@ class Killed : public PerFlavour {
     return launcher.counts().warp_instructions;
   }
 
-  // Returns the time until a run that was killed after `delay` has ended.
+  // Kills a run after `delay`; returns the time from the kill to the end of the run.
   microseconds UntilItEnds(Launcher& launcher, u32 threads, microseconds delay) {
     auto* io = launcher.Allocate<std::byte>(8192);
     Clock::time_point killed;

@@ -27,8 +27,9 @@ T Need(Result<T> result) {
   return std::move(result).value();
 }
 
-// Records the operations of all kernels that launchers of this process run, on one thread. At exit,
-// writes their forms to the file named by GPUSHARED_FORMS_RUN, which reach.cpp reads.
+// Records the operations of all kernels that launchers of this process run. All these launchers
+// must run on one thread. At exit, writes the forms of the operations to the file named by
+// GPUSHARED_FORMS_RUN, which reach.cpp reads.
 class HandlersRun {
  public:
   ~HandlersRun() {

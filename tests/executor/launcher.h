@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs kernels on an executor inside one process, without server or device: memory is a vector, and
-// parameters are packed as in a CUDA launch.
+// Runs kernels on an executor inside one process, without server or device: the client's memory is
+// an ordinary allocation, and parameters are packed as in a CUDA launch.
 
 #ifndef GPUSHARED_TESTS_EXECUTOR_LAUNCHER_H_
 #define GPUSHARED_TESTS_EXECUTOR_LAUNCHER_H_
@@ -84,7 +84,7 @@ class Launcher {
   bool pause_always = false;
   std::uint64_t pauses = 0;  // Total over all runs.
   // The access set of the run, followed by its access sets after each pause; the last entry remains
-  // in effect. Empty: the run may access all memory of its client.
+  // in effect. If this is empty, the run may access all memory of its client.
   std::vector<device::Reach> reaches;
   // Used in place of `kill` by kernels that set the word themselves.
   const std::atomic<bool>* kill_word = nullptr;

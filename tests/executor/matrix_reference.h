@@ -18,7 +18,8 @@ inline std::string Names(const char* prefix, u32 count) {
   return text + "}";
 }
 
-// Returns small numbers that every type represents exactly, and whose sums f32 represents exactly.
+// Returns a small number that every type represents exactly; f32 represents sums of such numbers
+// exactly.
 inline int ValueAt(u32 row, u32 column, u32 seed) {
   return static_cast<int>((row * 7 + column * 13 + seed * 5) % 11) - 5;
 }

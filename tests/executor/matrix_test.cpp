@@ -259,7 +259,7 @@ class MatrixOps : public PerFlavour {
   }
 
   // Runs code on shared memory of 4096 bytes, filled with the 16-bit numbers 0, 1, 2, ... Returns
-  // its contents at the end. %r0 to %r7 of each lane go to `registers`.
+  // the memory's contents at the end, and stores %r0 to %r7 of each lane in `registers`.
   std::vector<u16> RunShared(const std::string& code, std::array<std::array<u32, 32>, 8>* registers,
                              std::string* fault = nullptr) {
     std::string text = std::string(kHead) +
@@ -379,7 +379,7 @@ TEST_P(MatrixOps, StoresMatricesInTheLayoutOfLoads) {
   }
 }
 
-// With 64-bit addresses: of shared memory, and generic ones.
+// Uses 64-bit addresses: of shared memory, and generic ones.
 TEST_P(MatrixOps, MatricesMoveThroughEveryAddressForm) {
   std::array<std::array<u32, 32>, 8> narrow, wide;
   const std::string move = "matrix.sync.aligned.m8n8.x4";
@@ -417,7 +417,7 @@ TEST_P(MatrixOps, AsyncCopiesAreCompleteAfterTheirWait) {
       "mad.wide.u32 %l, %t, 16, %g;\n shl.b32 %v, %t, 4; add.u32 %v, %v, %s;\n"
       "cp.async.cg.shared.global.L2::128B [%v], [%l+32], 16;\n"
       "@%q cp.async.ca.shared.global [%v+1024], [%l], 4;\n"
-      // The same with a shared address of 64 bits.
+      // Copies to a 64-bit address of shared memory.
       "cvt.u64.u32 %w, %v; cp.async.ca.shared.global [%w+2048], [%l+8], 8;\n"
       "cp.async.commit_group;\n cp.async.wait_group 0;\n cp.async.wait_all;",
       &r);

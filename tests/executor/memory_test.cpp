@@ -332,8 +332,8 @@ TEST_P(Memory, VectorsOf32BytesInGlobalMemory) {
   }
 }
 
-// Every type and vector, by name and offset and by an address that differs between lanes: one of
-// the space, and a generic one.
+// Reads parameters of every type and vector size by name and offset, and by addresses that differ
+// between lanes, both of the parameter space and generic.
 void Memory::CheckKernelParameters(const std::string& load, const std::string& conversion) {
   struct alignas(16) Block {
     u8 bytes[64];
@@ -586,8 +586,8 @@ TEST_P(Memory, ModuleVariables) {
   EXPECT_EQ(out[5], 2);
 }
 
-// Compilers read 16 bytes of 12 bytes of shared memory and ignore the last 4, so the size of a
-// block's shared memory must be rounded up.
+// Where a block has only 12 bytes of shared memory left, compilers may load 16 bytes and ignore the
+// last 4, so the size of the block's shared memory must be rounded up.
 TEST(SharedMemory, SizeIsRoundedUpAsOnAGpu) {
   Launcher launcher;
   launcher.Load(R"(.version 7.0

@@ -98,7 +98,7 @@ class KernelText {
     return RegisterBits(type);
   }
   bool HasSecond() const { return !form_.second_result.empty(); }
-  // The result may overwrite the first source.
+  // Returns whether the result fits into the register of the first source.
   bool FitsInPlace() const {
     return !form_.sources.empty() && form_.result != "pred" && form_.sources[0] != "pred" &&
            ResultBits(0) == RegisterBits(form_.sources[0]) && form_.second_result.empty();
@@ -342,7 +342,7 @@ struct Run {
     std::copy(tuples.begin(), tuples.end(), inputs);
     std::fill(results, results + count * kVariants * 2, kUntouched);
     std::mt19937 random(1);
-    // Makes warps with all lanes on, with all lanes off, and mixed ones.
+    // Creates warps with all lanes active, with no lane active, and with some lanes active.
     for (std::size_t i = 0; i < count; ++i) {
       lanes_on[i] = i / 32 % 5 == 0 ? 1 : i / 32 % 5 == 1 ? 0 : random() & 1;
     }

@@ -32,7 +32,7 @@ using s16 = std::int16_t;
 using s32 = std::int32_t;
 using s64 = std::int64_t;
 
-// Register contents, low bits first; a predicate is 0 or 1.
+// Contents of a register, in the lowest bits; a predicate is 0 or 1.
 using Word = std::uint64_t;
 using Inputs = std::array<Word, 4>;
 using Outputs = std::array<Word, 2>;
@@ -43,7 +43,7 @@ using Reference = std::function<Outputs(const Inputs&)>;
 struct Form {
   std::string spelling;
   std::string result;                // Type of $d: "s32", "pred", ...
-  std::vector<std::string> sources;  // Types of $a, $b, ..., which include "pred".
+  std::vector<std::string> sources;  // Types of $a, $b, ...; may contain "pred".
   Reference reference;
   std::string tail = {};  // Text after the last source, such as ", 0x3c".
   std::string code = {};
@@ -87,15 +87,16 @@ Reference Scalar(F f) {
 // Returns values of a PTX type on which implementations tend to fail.
 std::vector<Word> EdgeValues(const std::string& type);
 
-// Returns every combination of the types' edge values. If there are more than kTuplesMax, returns a
-// fixed pseudo-random selection of them and of other values.
+// Returns every combination of the types' edge values, followed by some pseudo-random tuples of
+// edge values and other values. If there are more than kTuplesMax combinations, returns kTuplesMax
+// pseudo-random tuples instead. The result is the same in every run.
 std::vector<Inputs> EdgeTuples(const std::vector<std::string>& types);
 inline constexpr std::size_t kTuplesMax = 1500;
 
 u32 GetBits(const std::string& type);
 
-// Runs the form on the tuples, by default EdgeTuples of its sources, at most 9,000. The first
-// difference is a test failure.
+// Runs the form on the tuples, of which there may be at most 9,000; the default is EdgeTuples of
+// its sources. Reports the first difference as a test failure.
 void CheckForm(executor_flavour flavour, const Form& form);
 void CheckForm(executor_flavour flavour, const Form& form, const std::vector<Inputs>& tuples);
 

@@ -76,7 +76,7 @@ class Cage {
   std::array<bool, kPieces> is_taken_ = {};
 };
 
-Cage* cage = nullptr;  // The source of register memory while a test has one.
+Cage* cage = nullptr;  // The source of register memory during a test of OpRules; null otherwise.
 
 }  // namespace
 
@@ -112,7 +112,8 @@ constexpr std::uint32_t kZeroRow = 64, kAddressRow = kZeroRow + kWideRowBytes,
                         kAreaBegin = kRowOfOnes + kWideRowBytes, kBytesOfArea = 128,
                         kFrameBytes = kAreaBegin + kBytesOfArea * kLanes;
 constexpr std::uint32_t kParameterBytes = 64, kSharedBytes = 1024;
-// Indices of the tested op: in the kernel, or in the function, which alone may return.
+// Index of the tested op in the kernel, or, if the op is "return", in the function, because a
+// kernel may not contain this op.
 constexpr std::uint32_t kTested = 0, kReturn = 3;
 
 struct alignas(4096) ClientMemory {
@@ -229,7 +230,7 @@ std::vector<Harm> EveryHarm() {
   const auto add = [&](std::string what, auto change) {
     harms.push_back({std::move(what), std::move(change)});
   };
-  // After the frame, within a row of its end, and not a multiple of a row's alignment.
+  // Offsets of invalid rows: after the frame, closer to its end than a row is long, and unaligned.
   for (const std::uint32_t row : {kFrameBytes, kFrameBytes - 64, kZeroRow + 2, 0xffffffc0}) {
     const std::string at = " = " + std::to_string(row);
     for (const auto& [name, field] :
@@ -343,7 +344,7 @@ class OpRules : public ::testing::Test {
         Subject changed = harmed;
         changed.op().immediate = immediate;
         if (rows == 1) changed.op().a = kAddressRow;
-        if (rows == 2) changed.op().rows[1] = kRowOfOnes;  // As a mask, all lanes.
+        if (rows == 2) changed.op().rows[1] = kRowOfOnes;  // As a mask, it selects all lanes.
         if (changed.Check().ok()) Run(executor, changed, harm.what);
       }
     }

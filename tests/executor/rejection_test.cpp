@@ -272,7 +272,8 @@ TEST(Rejections, CallersInheritUnsupportedInstructions) {
   EXPECT_EQ(Unsupported("add.u32 %r0, %r0, 1;", declarations), "");
 }
 
-// Otherwise the initialiser of the first variable would be written to the smaller second one.
+// Without this rejection, the initialiser of the first variable would be written to the smaller
+// second one.
 TEST(Rejections, TwoVariablesWithTheSameName) {
   const auto module =
       ptx::Parse(std::string(kHeader) + ".global .b8 x[100] = {1, 2, 3};\n.global .b8 x[1];\n");
@@ -322,8 +323,8 @@ TEST(Rejections, TotalDecodedStatementsAreLimited) {
   const auto fill = [&](std::size_t statements) {
     f.body->insert(f.body->begin(), statements, ptx::Directive{{}, ".pragma \"\";"});
   };
-  // Number of statements decoded for each kernel: itself, its two statements, and the function with
-  // its own.
+  // Number of statements that may be decoded for each kernel. Five of them are the kernel itself,
+  // the two statements in it, the function, and the function's `ret`.
   const std::size_t each = device::executor::kDecodedStatementsMax / kKernels;
   fill(each - 5);
   EXPECT_TRUE(decode());

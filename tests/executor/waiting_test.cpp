@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks that wait for others make progress, and a launch in which no block can is ended with a
-// message.
+// Blocks that wait for others make progress. A launch in which no block can make progress is ended
+// with a message.
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -54,7 +54,7 @@ TEST_P(Waiting, NodesOfATreeWaitForTheirParents) {
   }
 }
 
-// Only waiting blocks run alongside others, because they cannot be preempted then.
+// Blocks that run alongside others cannot be preempted, so only waiting blocks do.
 TEST_P(Waiting, BlockThatWorksInRoundsRunsAlone) {
   auto* sum = launcher.Allocate<unsigned>(1);
   unsigned asked = 0;
@@ -79,8 +79,8 @@ TEST_P(Waiting, StuckLaunchWithBarriersFaults) {
 TEST_P(Waiting, BlockThatSleepsYieldsItsCore) {
   auto* looks = launcher.Allocate<unsigned long long>(1);
   Run("sleep_for", {1, 1, 1}, {64, 1, 1}, 10'000'000ULL, looks);
-  // The number of polls is limited by the sleeps of half a millisecond, because a turn without a
-  // sleep would take only 10 us.
+  // The sleeps of half a millisecond limit the number of polls: an iteration without a sleep would
+  // take only 10 us.
   EXPECT_LE(*looks, 21u);
   EXPECT_GE(*looks, 1u);
 }

@@ -110,7 +110,7 @@ TEST(AccessRules, WeightAboveTheRuleIsRejectedNotLowered) {
             StatusCode::kInvalidArgument);
 }
 
-TEST(AccessRules, GivesClientShareOfItsRuleOtherwiseServersDefault) {
+TEST(AccessRules, RulesClientShareReplacesServersDefault) {
   AccessRule own = Rule(Subject::Kind::kUser, 1000);
   own.client_max_share = 400;
   own.max_share = 300;  // A cap for all of the user's clients together.
@@ -159,7 +159,8 @@ TEST(AccessRules, LimitsClientsOfOneUid) {
             StatusCode::kLimitExceeded);
 }
 
-// Otherwise a user with an allowance of 1 GiB could open four clients and take 4 GiB.
+// Without this limit, a user with an allowance of 1 GiB could connect four clients and allocate
+// 4 GiB.
 TEST(AccessRules, QuotasOfOneUidNeverAddUpToMoreThanItsAllowance) {
   AccessRule half = Rule(Subject::Kind::kEveryone, 0);
   half.memory = {.bytes = 0, .fraction = 0.5};

@@ -505,7 +505,7 @@ TEST_F(BrokerTest, DeviceStaysDrainedWhenItsWorkerDies) {
   EXPECT_EQ(broker_->exit_code(), 0);
 }
 
-// Clients' kernels run in the worker's address space and may have taken it over, so the broker
+// Clients' kernels run in the worker's address space and may control the worker, so the broker
 // accepts a worker's statements about its own clients only.
 TEST_F(BrokerTest, IgnoresWorkersClaimsAboutOtherDevicesClients) {
   options_.admin_wait_max = 50ms;

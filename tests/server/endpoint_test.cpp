@@ -199,8 +199,8 @@ TEST_F(EndpointTest, AdmitsOnlyItsUsers) {
       ipc::DecodeReply<ipc::DeviceList>(*Ask(ConnectTo(BatchSocket()), ipc::ListDevices{})).ok());
 }
 
-// Not even root is an operator there, because a container's root user has the same number as the
-// machine's.
+// Not even root is an operator on an endpoint, because a container's root user has the same number
+// as the machine's.
 TEST_F(EndpointTest, AllowsNoOperators) {
   options_.rules.endpoints = {Batch()};
   StartBroker();
@@ -311,20 +311,20 @@ TEST_F(EndpointTest, ResumedLeaseKeepsSocketAndSessionsAndTakesNewTerms) {
     EXPECT_EQ(resumed->socket(), socket);
     EXPECT_EQ(EndpointRow("claim").at("class"), "low");
     EXPECT_FALSE(EndpointRow("claim").contains("held"));
-    // A holder that was thought dead loses the lease to the one who asks for it later.
+    // A holder that only appeared to be dead loses the lease to the process that resumes it.
     const Result<admin::Lease> again = Take(terms);
     ASSERT_TRUE(again.ok()) << again.status().message();
     resumed->AwaitEnd();
     EXPECT_EQ(Sessions(0), 2U);
   }
-  // Without the term, a lease is an ordinary one and ends with its connection.
+  // Without the term `resume_within`, the lease is an ordinary one and ends with its connection.
   { ASSERT_TRUE(Take("name = 'claim'\nwho = 'everyone'").ok()); }
   EXPECT_TRUE(AtEof(*client));
   EXPECT_TRUE(Eventually([&] { return EndpointRow("claim").is_null(); }));
   EXPECT_FALSE(std::filesystem::exists(std::filesystem::path(socket).parent_path()));
 }
 
-// Otherwise one operator could change the terms under which the programs of another one run.
+// An operator must not be able to change the terms under which another operator's programs run.
 TEST_F(EndpointTest, LeaseOfAnotherUserCannotBeResumed) {
   options_.rules.operators = {{.kind = Subject::Kind::kUser, .id = testing::kNobody}};
   StartBroker();
@@ -342,7 +342,7 @@ TEST_F(EndpointTest, LeaseThatIsNotResumedInTimeEnds) {
   StartBroker();
   { ASSERT_TRUE(Take("name = 'claim'\nwho = 'everyone'\nresume_within = '50ms'").ok()); }
   ASSERT_TRUE(Eventually([&] { return EndpointRow("claim").at("open") == false; }));
-  // Its name is free, although sessions of the ended one could remain.
+  // The name of the ended lease is free, although sessions of this lease could remain.
   const Result<admin::Lease> next = Take("name = 'claim'\nwho = 'everyone'");
   ASSERT_TRUE(next.ok()) << next.status().message();
   EXPECT_THAT(next->socket(), ::testing::EndsWith(".leases/2/gpushared.sock"));

@@ -5,7 +5,8 @@
 // Usage: fake_worker GENERATION BEHAVIOUR. The behaviours: normal. silent: never answers operators.
 // mad: sends garbage when a session is attached. unable: exits at once. slow: is never ready.
 // stubborn: ignores drain and requests to end sessions. verbose: answers operators in pages.
-// endless: answers in more pages than any reader accepts.
+// endless: answers in more pages than any reader accepts. losing: loses its device when a session
+// is attached, and exits some time later.
 
 #include <poll.h>
 #include <unistd.h>
@@ -120,7 +121,7 @@ class FakeWorker {
     }
   }
 
-  // Reports a row for each session, as long as real ones are.
+  // Reports a row for each session. The rows have the length of a real worker's rows.
   void ReportPages(std::uint32_t request) {
     std::string text = R"({"padding":")";
     text.append((behaviour_ == "endless" ? 100 : 3) * ipc::kPageTextBytesMax, 'p');

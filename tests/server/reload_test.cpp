@@ -165,7 +165,7 @@ TEST_F(ReloadTest, RejectsConcurrentReload) {
   StartBroker();
   const ipc::UniqueFd first = ConnectOnly();
   ASSERT_TRUE(ipc::SendMessage(first.get(), 1, Verb(ipc::AdminVerb::kReload), Soon()).ok());
-  // Requests are answered in order, so the broker has taken the first one.
+  // Requests are handled in order, so the broker has already begun to handle the first one.
   EXPECT_TRUE(Eventually([&] { return Reload().code() == StatusCode::kNotReady; }));
   goes_on.set_value();
   const Result<ipc::Frame> told = ipc::ReceiveFrame(first.get(), ipc::ServerFrameRules, Soon());

@@ -133,8 +133,8 @@ TEST(DeviceTotals, CountsOwnersInAnyClassAndThroughAnyEndpoint) {
                                                {"requests_target_met", 0}}));
 }
 
-// As 10,000 pods a day do. Neither the memory nor the answer grows, the class counts all of them,
-// and the row of an owner with clients is kept.
+// The test imitates a machine that runs 10,000 pods a day. Neither the memory nor the answer grows,
+// the class counts all owners, and the row of an owner with clients is kept.
 TEST(DeviceTotals, KeepsAtMostAsManyOwnersAsThereAreRows) {
   const testing::ScratchDirectory directory;
   const std::string path = directory / "totals";

@@ -18,8 +18,8 @@ extern "C" __global__ void producer_consumer(unsigned* out) {
   }
 }
 
-// Combines over all threads whether their index is below the threshold, or if `above` at least the
-// threshold.
+// Combines a condition over all threads: the thread's index is below the threshold or, if `above`,
+// not below it.
 extern "C" __global__ void reductions(int* out, int threshold, bool above) {
   const int holds = (static_cast<int>(threadIdx.x) < threshold) != above;
   out[threadIdx.x * 3] = __syncthreads_count(holds);

@@ -96,7 +96,8 @@ extern "C" __global__ void n_body(const float4* bodies, float4* acceleration, in
   acceleration[i] = make_float4(ax, ay, az, 0);
 }
 
-// Inclusive sums of each block of 256, by shuffles inside warps and one pass over them.
+// Inclusive sums within each block of 256, by shuffles inside each warp and one pass over the sums
+// of the warps.
 extern "C" __global__ void scan_blocks(const unsigned* values, unsigned* sums, int n) {
   __shared__ unsigned of_warps[8];
   const int i = blockIdx.x * 256 + threadIdx.x;

@@ -89,7 +89,8 @@ extern "C" __global__ void calls_under_a_lock(int* lock, unsigned* count, unsign
   out[threadIdx.x] = result + Helper(threadIdx.x + 2);
 }
 
-// The lock is two calls deep; each level has its own values to return to.
+// The lock is acquired two calls deep, and each function must find its own values again after its
+// calls.
 NOINLINE unsigned Outer(int* lock, unsigned* count, unsigned value) {
   const unsigned kept = Helper(value) ^ 0x1234;
   Locked(lock, count, kept & 3);

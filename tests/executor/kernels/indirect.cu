@@ -81,7 +81,7 @@ extern "C" __global__ void walk(unsigned* out) {
   out[threadIdx.x] = walk_on[0](&step, threadIdx.x);
 }
 
-// Each function waits for the block, which lanes reach through different calls.
+// Each function contains a barrier of the block, and lanes reach it through different calls.
 __shared__ unsigned exchanged[64];
 NOINLINE unsigned PutAndWait(unsigned t, unsigned by) {
   exchanged[t] = t * by;

@@ -4,7 +4,7 @@
 
 using Barrier = cuda::barrier<cuda::thread_scope_block>;
 
-// In each round every thread takes its neighbour's value and adds one.
+// In each round every thread reads its neighbour's value and adds one.
 extern "C" __global__ void pass_on(int* data, int rounds) {
   __shared__ alignas(Barrier) char room[sizeof(Barrier)];
   extern __shared__ int shown[];
@@ -22,7 +22,7 @@ extern "C" __global__ void pass_on(int* data, int rounds) {
   data[threadIdx.x] = mine;
 }
 
-// Thread i leaves in round i; the last one to leave counts the rounds.
+// Thread i leaves the barrier in round i, and stores 1 before it leaves.
 extern "C" __global__ void leave_one_by_one(int* rounds_seen) {
   __shared__ alignas(Barrier) char room[sizeof(Barrier)];
   Barrier& barrier = *reinterpret_cast<Barrier*>(room);

@@ -34,7 +34,7 @@ extern "C" __global__ void count_between_barriers(volatile unsigned* done, unsig
 }
 
 // Barnes-Hut's sort: a binary tree of `count` nodes from its root down. Each thread handles nodes
-// at a fixed stride, each of which can be done once its parent is done, by whichever block.
+// at a fixed stride. A node can be handled only after its parent, which may belong to any block.
 extern "C" __global__ void sort_down_a_tree(volatile int* start, int count) {
   const int step = static_cast<int>(gridDim.x * blockDim.x);
   int node = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
@@ -94,7 +94,7 @@ extern "C" __global__ void sleep_for_the_next(volatile unsigned* done, unsigned*
   done[blockIdx.x] = 1;
 }
 
-// Gives up after this many polls.
+// Waits for the flag, but for at most `looks` polls.
 extern "C" __global__ void wait_a_while(volatile unsigned* flag, unsigned looks, unsigned* out) {
   unsigned look = 0;
   while (*flag == 0 && look < looks) ++look;

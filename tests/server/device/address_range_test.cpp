@@ -295,8 +295,8 @@ TEST(AddressRange, SwapsPagesOutAndInKeepingAddressesAndBytes) {
   EXPECT_EQ(budget->free_bytes(), kTotal - 8 * kMapPageBytes);
 }
 
-// A first touch of a page cannot be interrupted, and other clients wait until work on such memory
-// stops. Small pages keep that wait short.
+// The first access to a page cannot be interrupted, and other clients may have to wait until work
+// on swappable memory stops. Small pages keep this wait short.
 TEST(AddressRange, FirstTouchOfSwappableMemoryMapsOneSmallPage) {
   std::string huge_pages;
   std::getline(std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled"), huge_pages);

@@ -217,7 +217,7 @@ class Claims : public CudaDeviceTest {
     gpu().Submit(copy);
     EXPECT_TRUE(Await(copy.id).status.ok());
   }
-  // Returns whether the launch can be stopped if it has enough blocks for a stop to pay off.
+  // Returns whether the launch could be stopped if it had many blocks.
   bool CanStop(LaunchWork work) {
     work.grid = {100'000, 1, 1};
     return gpu().CanStop(work, std::chrono::seconds(10));
@@ -416,8 +416,8 @@ TEST_F(Claims, ShortBlocksKeepOriginalForm) {
   EXPECT_TRUE(gpu().CanStop(work, std::chrono::hours(1)));
 }
 
-// A shorter launch need not be stoppable, because all of its blocks begin before a stop could take
-// effect.
+// A launch of fewer than two waves need not be stoppable, because all of its blocks begin before a
+// stop could take effect.
 TEST_F(Claims, LaunchBelowTwoWavesKeepsOriginalForm) {
   Start(WithCompiler());
   const Tenant tenant = NewTenantWith(kGatedPtx);
@@ -633,8 +633,8 @@ TEST_F(Claims, FencedModuleSharesVariablesWithFormsLoadedLater) {
   }
 }
 
-// Otherwise the driver would compile the text during the load, and the work of all clients would
-// wait.
+// If the driver compiled the text, it would do so during the load, and the work of all clients
+// would wait.
 TEST_F(Claims, UnfencedTextIsCompiledOutsideDriver) {
   shop_.keeps_all = false;
   Start(WithCompiler());
@@ -652,7 +652,7 @@ TEST_F(Claims, UnfencedTextIsCompiledOutsideDriver) {
   EXPECT_EQ(fake_cuda_compiled_texts(), 1U) << "there is no compiler";
 }
 
-// Otherwise all work would wait for the driver, which compiles without a time limit.
+// The driver would compile such text without a time limit, and all work would wait.
 TEST_F(Claims, DoesNotGiveDriverTextBeyondCompilersLimits) {
   shop_.keeps_all = false;
   shop_.failure = Status(StatusCode::kLimitExceeded, "compiler ended: it ran 90 s");
@@ -748,8 +748,8 @@ TEST_F(Claims, DriverFailureFailsOnlyItsLaunch) {
   EXPECT_TRUE(run().ok());
 }
 
-// Setting and reading a counter make the GPU wait, which launches that are never stopped should not
-// pay for.
+// Setting and reading a counter make the GPU wait, which must not slow down launches that are never
+// stopped.
 TEST_F(Claims, CountersContinueAcrossLaunchesAndAreReadOnlyAfterStop) {
   Start(WithCompiler());
   const Tenant tenant = NewTenantWith(kGatedPtx);

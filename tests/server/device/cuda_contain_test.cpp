@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contained clients of a CUDA device: what their modules share with it, how their faults become
+// Contained clients of a CUDA device: what their modules share with the device, how faults become
 // errors, and how their kernels are ended. Their results are tested in tests/conformance, and the
 // memory that they can access in tests/passes.
 
@@ -266,7 +266,7 @@ TEST_F(ContainedClient, KillEndsAllEndlessKernelsWhileDriverIsBlocked) {
       EXPECT_FALSE(driver.has_returned());
       EXPECT_TRUE(gpu().ReportKernelsToEnd());
     });
-    // This thread is blocked in the driver until then.
+    // This thread is blocked in the driver until the kernels have ended.
     (void)Await(endless);
   }
   for (const WorkId id : {endless, beside.id}) {
@@ -416,8 +416,8 @@ TEST_F(ContainedClient, StrayWritesNeitherFaultNorAppearInLaterMappedMemory) {
   EXPECT_EQ(gpu().loss(), nullptr);
 }
 
-// The running kernel was given the old end of memory, and its stray accesses may still reach up to
-// there.
+// The running kernel received the old end of memory as its limit, and its stray accesses may still
+// hit any address below it.
 TEST_F(ContainedClient, ReturnsNoMemoryWhileKernelRuns) {
   const Tenant other = NewContained();
   const std::uint64_t used = fake_cuda_memory_used();
@@ -561,8 +561,8 @@ TEST_F(ContainedClient, KernelsCannotAccessTheirFaultRecords) {
     ExpectOk(Run("fine", word));
     EXPECT_EQ(WordAt(word).load(), 0U);
   }
-  // Clients' kernels cannot read the host's words either. A record without a place has no valid
-  // block.
+  // Clients' kernels cannot read the host's words either. The test may write `block`, because the
+  // device ignores it while `place` is 0.
   const std::uint64_t block = launches.host_words() + offsetof(ptx::FaultRecord, block);
   WordAt(block) = 0x5ec7e7;
   for (const std::uint64_t word : {launches.control(), block}) {

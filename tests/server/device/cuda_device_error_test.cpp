@@ -74,7 +74,7 @@ TEST_F(CudaDeviceTest, NamesCallThatFailsAtStartAndLeavesNothingBehind) {
   }
 }
 
-// Real drivers know undocumented attributes, and answer for them with undocumented codes.
+// Real drivers have undocumented attributes, and queries of these may return undocumented codes.
 TEST_F(CudaDeviceTest, OmitsUnavailableAttributeUnlessDeviceNeedsIt) {
   const std::map<int, std::string> needed = {{16, "multiprocessors (attribute 16)"},
                                              {39, "threads per multiprocessor (attribute 39)"},

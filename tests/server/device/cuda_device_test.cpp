@@ -153,7 +153,7 @@ TEST_F(CudaDeviceTest, LimitsWorkOfStreamInDriver) {
   for (int i = 0; i < 600; ++i) works.push_back(Store(tenant, tenant.At(4 * (i % 64)), 1));
   EXPECT_FALSE(IsDone(works.front()));
   EXPECT_EQ(fake_cuda_calls("cuLaunchKernel"), ChannelLimits{}.parts_max);
-  // Work that has not been given to the driver can still be withdrawn.
+  // Work that has not been submitted to the driver can still be withdrawn.
   gpu().RequestStop(works[550]);
   gpu().RequestKill(works[551]);
   gpu().RequestStop(works[0]);
@@ -415,7 +415,7 @@ TEST_F(CudaDeviceTest, SharedMemoryBeyondTheStaticLimitCanBeUsed) {
   EXPECT_TRUE(Await(work.id).status.ok());
 }
 
-// Kernels that use textures are rejected, so clients are not told the limits.
+// Kernels that use textures are rejected, so their limits are not reported to clients.
 TEST_F(CudaDeviceTest, DoesNotReportTextureLimits) {
   Start();
   const auto& attributes = gpu().info().attributes;

@@ -314,7 +314,7 @@ TEST_F(FakeCuda, RectanglesAndRegisteredHostMemory) {
 
 // ---- order
 
-TEST_F(FakeCuda, StreamsKeepTheirOrderAndEventsTieThem) {
+TEST_F(FakeCuda, StreamsKeepTheirOrderAndWaitForEvents) {
   DeviceAddress at = Mapped();
   const Stream other = NewStream();
   Event event = nullptr;
@@ -440,7 +440,7 @@ TEST_F(FakeCuda, ElapsedTimeNeedsTimedFinishedEvents) {
 }
 
 // An endless kernel delays neither copies nor the exit of the process.
-TEST_F(FakeCuda, CopiesRunBesideAnEndlessKernel) {
+TEST_F(FakeCuda, CopiesRunDuringAnEndlessKernel) {
   const DeviceAddress at = Mapped();
   const Stream other = NewStream();
   Ok(Launch(Get("for_ever"), {}, 1, other));

@@ -181,7 +181,8 @@ TEST_F(CudaDriver, ErrorsNameCallAndCode) {
   EXPECT_TRUE((*driver)->Try((*driver)->DeviceGetCount, &count).ok());
 }
 
-// Codes that destroy the process according to the CUDA header, by number.
+// The numbers of the codes after which, according to the CUDA header, the process must be restarted
+// before it can use CUDA again.
 TEST(CudaCodes, ContextEndingCodesMatchHeader) {
   const int ending[] = {214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911};
   for (int number = 0; number < 1000; ++number) {

@@ -104,8 +104,8 @@ TEST_F(FencedClient, ModuleThatCannotBeFencedIsRejectedWithTheReason) {
   EXPECT_THAT(std::string(rejected.message()), HasSubstr("kept in its client's memory"));
 }
 
-// The driver's compiler runs inside the worker, which maps every client's memory, so it must not
-// see PTX of users who are not trusted.
+// The driver's compiler runs inside the worker, which maps every client's memory. Therefore this
+// compiler must not compile PTX of users who are not trusted.
 TEST_F(FencedClient, RejectsModuleOnlyDriverCanCompileUnlessAllowed) {
   const auto load = [&](const SpaceOptions& options) {
     const auto space = gpu().CreateSpace(options);

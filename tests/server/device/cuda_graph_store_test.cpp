@@ -104,7 +104,8 @@ TEST_F(CudaGraphStore, EvictsLeastRecentlyLaunchedGraph) {
   EXPECT_FALSE(Launch(second));
 }
 
-// Otherwise each launch would make the driver instantiate the graph that will be launched last.
+// If the least recently launched graph were always evicted, each launch would evict the graph that
+// is launched next.
 TEST_F(CudaGraphStore, KeepsSomeGraphsWhenMoreRotateThanFit) {
   Begin({.nodes = 2 * kGraphNodes});
   Tenant& client = NewClient();
@@ -145,8 +146,8 @@ TEST_F(CudaGraphStore, ClientTakesItsShareFromClientAboveItsShare) {
   EXPECT_EQ(fake_cuda_live("instantiated graph"), 4U);
 }
 
-// Otherwise a client could occupy the whole store by requesting graphs that there has been no time
-// to instantiate.
+// A client must not be able to occupy the whole store with graphs that there has been no time to
+// instantiate.
 TEST_F(CudaGraphStore, EvictsGraphAwaitingInstantiation) {
   std::promise<void> asked, is_quiet;
   std::shared_future<void> quiet = is_quiet.get_future().share();
@@ -179,7 +180,7 @@ TEST_F(CudaGraphStore, EvictsGraphAwaitingInstantiation) {
   EXPECT_EQ(Instantiations(), 4U) << "what made way was not made";
 }
 
-// Otherwise a client that launches without a pause would occupy the whole store.
+// A client that launches without a pause must not be able to occupy the whole store.
 TEST_F(CudaGraphStore, EvictsBusyGraphAfterItsLaunch) {
   Begin({.nodes = 2 * kGraphNodes});
   Tenant &busy = NewClient(), &other = NewClient();
@@ -201,8 +202,8 @@ TEST_F(CudaGraphStore, EvictsBusyGraphAfterItsLaunch) {
   EXPECT_TRUE(LaunchUntilWhole(mine));
 }
 
-// Otherwise a client that launches each of its graphs once would evict other clients' graphs before
-// their second launch.
+// A client that launches each of its graphs once must not evict other clients' graphs before their
+// second launch.
 TEST_F(CudaGraphStore, ClientWithManyGraphsEvictsOnlyItsOwn) {
   Begin({.graphs = 8});
   Tenant &many = NewClient(), &other = NewClient();
@@ -260,7 +261,7 @@ TEST_F(CudaGraphStore, DropsGraphsOfDepartedClient) {
 
 // ---- number of nodes that a launch inspects
 
-// Otherwise the device thread would compare up to 32 MiB of parameters.
+// If all nodes were compared, the device thread would read up to 32 MiB of parameters per launch.
 TEST_F(CudaGraphStore, DoesNotCompareNodesWithSameNumber) {
   Begin({});
   Tenant& client = NewClient();

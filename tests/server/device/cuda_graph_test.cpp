@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs that the driver instantiates: when it does, when it does not, and what happens to them
-// afterwards.
+// Instantiation of graphs by the driver: for which graphs it happens, and what happens to these
+// graphs afterwards.
 #include <atomic>
 #include <chrono>
 #include <cstring>

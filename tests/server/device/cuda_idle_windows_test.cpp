@@ -169,7 +169,7 @@ class CudaIdleWindows : public CudaDeviceTest {
   std::future<bool> LoadElsewhere() {
     return std::async(std::launch::async, [this] { return Load(*tenant_.space, kStorePtx).ok(); });
   }
-  // Waits until the device has tried to drain, failed, and resumed.
+  // Polls for long enough that the device tries to drain, fails and resumes.
   void AwaitAbandonedDrain() {
     const auto end = std::chrono::steady_clock::now() + milliseconds(50);
     while (std::chrono::steady_clock::now() < end) Poll();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of large modules, whose code is given to the driver at their first launch.
+// Kernels of large modules, whose code is loaded into the driver at their first launch.
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -149,8 +149,8 @@ TEST_F(CudaLateKernel, StopAndUnloadDuringLoadAreHarmless) {
   tenant_.module.reset();
 }
 
-// The launch already occupies a slot of the window, and work that has to end first may be queued
-// after it, so it cannot wait for an idle window.
+// The launch already occupies a slot of the window, and work that has to end before an idle window
+// may be queued after it. Therefore the load cannot wait for an idle window.
 TEST_F(CudaLateKernel, LoadForWaitingLaunchSkipsIdleWindow) {
   std::atomic<int> asked = 0;
   CudaDeviceOptions options;
@@ -179,8 +179,7 @@ TEST(KernelLoader, ForgettingModuleWaitsForLoadInProgress) {
   forgotten.set_value();
 }
 
-// Otherwise a client that launches thousands of kernels for the first time would block all other
-// clients.
+// A client that launches thousands of kernels for the first time must not block all other clients.
 TEST(KernelLoader, ClientsAlternateRegardlessOfQueueLength) {
   auto driver = Driver::Load();
   ASSERT_TRUE(driver.ok()) << driver.status().ToString();

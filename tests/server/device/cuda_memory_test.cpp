@@ -59,7 +59,8 @@ TEST_F(CudaDeviceTest, ZeroesMemoryInPiecesThatFitGpusBandwidth) {
   }
 }
 
-// Memory is mapped in portions, because each of these calls may wait for running work on the GPU.
+// Access to memory is set in large portions, and memory is unmapped in one call, because each such
+// call may wait for running work on the GPU.
 TEST_F(CudaDeviceTest, SetsAccessInPortionsAndUnmapsAtOnce) {
   Start();  // The device zeroes 256 MiB per fill.
   const std::uint64_t bytes = 512 * kMebibyte;
@@ -105,8 +106,7 @@ TEST_F(CudaDeviceTest, MemoryIsInaccessibleUntilItsPortionIsZeroed) {
 }
 
 TEST_F(CudaDeviceTest, FailedGrowthReturnsAllItsMemory) {
-  Script(
-      "attribute 36 50000; attribute 37 64");  // Each piece is opened, and zeroed in two portions.
+  Script("attribute 36 50000; attribute 37 64");  // Each piece is zeroed in two portions.
   Start();
   const Tenant tenant = NewTenant();
   const std::uint64_t used = fake_cuda_memory_used();
@@ -168,8 +168,8 @@ std::string PtxWithLocalBytes(std::uint32_t bytes) {
          std::to_string(bytes) + "];\n  ret;\n}\n";
 }
 
-// Otherwise the driver would stop the GPU at the launch to enlarge local memory, on the thread that
-// submits all launches.
+// At the launch of such a kernel, the driver would stop the GPU to enlarge local memory, on the
+// thread that submits all launches.
 TEST_F(CudaDeviceTest, RejectsKernelWithTooLargeFrameByName) {
   Start();
   const Tenant tenant = NewTenant();

@@ -166,7 +166,7 @@ TEST_F(ForgedModule, UnforgedModuleHasPreemptibleForms) {
             nullptr);
 }
 
-// A launch would write the client's parameters into a buffer that is too short for them.
+// A launch of such a form would write the client's parameters into a buffer that is too short.
 TEST_F(ForgedModule, DropsFormWhoseClaimWordsOverlapParameters) {
   const auto space = NewSpace();
   const auto module = Place(*space, [](Bytes& flat) {

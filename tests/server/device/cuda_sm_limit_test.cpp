@@ -63,7 +63,7 @@ TEST_F(CudaSmLimit, BoundsTheKernelsOfItsClassAndNoOthers) {
   Start(Limited(kLow, {.multiprocessors = 40}));
   const Tenant tenant = NewTenant();
   for (const auto priority : {std::uint8_t{0}, std::uint8_t{2}}) {
-    // Also holds under a policy that gives all classes one priority.
+    // The limit also applies under a policy that assigns one priority to all classes.
     EXPECT_EQ(GetMultiprocessors(tenant, kLow, priority), 40U);
     EXPECT_EQ(GetMultiprocessors(tenant, kNormal, priority), 132U);
     EXPECT_EQ(GetMultiprocessors(tenant, kHigh, priority), 132U);
@@ -150,7 +150,7 @@ TEST_F(CudaSmLimit, IsRejectedByNameWhereTheDriverLacksWhatItNeeds) {
 }
 
 // The driver decides whether a function of the whole GPU's context may be launched on a partition.
-// The device tries it once at the start, before any client could be affected.
+// The device tries such a launch once at the start, before any client could be affected.
 TEST_F(CudaSmLimit, IsRejectedByNameIfPartitionRejectsLaunch) {
   Script("fail cuLaunchKernel 1 400");
   const auto device = Create(Limited(kLow, {.fraction = 0.5}));

@@ -127,8 +127,8 @@ TEST_F(CudaDeviceTest, ReportsGpusTimeForTimedWorkAfterUntimedWork) {
   EXPECT_FALSE(IsDone(untimed.id));
   const WorkId timed = Store(tenant, tenant.At(0), 1);
   EXPECT_FALSE(IsDone(timed));
-  // Long compared with the time that the machine may take from the kernel, so that a wrong start
-  // time would show.
+  // This sleep is long compared with the time for which a busy machine may keep the kernel off the
+  // cores, so that a wrong start time is detected.
   std::this_thread::sleep_for(milliseconds(300));
   Script("go");
   EXPECT_FALSE(Await(untimed.id).times_are_exact);

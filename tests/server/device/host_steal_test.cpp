@@ -50,7 +50,8 @@ TEST(ExecutorTimes, WaitBeyondRequestedWakeUpIsDelay) {
   EXPECT_EQ(totals.busy, 32ms);
 }
 
-// Otherwise a client could occupy the device for free by printing to a slow reader.
+// If such a wait counted as delay, a client could occupy the device without being charged, by
+// printing to a slow reader.
 TEST(ExecutorTimes, UnboundedWaitIsNeverDelay) {
   ExecutorTimes times(Reading(0ms, 0ms));
   times.Wait(DeviceClock::time_point::max(), Reading(0ms, 0ms));
@@ -94,7 +95,7 @@ TEST(ExecutorClock, DistinguishesRunningThreadFromStarvedOne) {
   ExecutorClock clock;
   EXPECT_EQ(clock.Totals().busy, 0ms) << "no thread yet";
   clock.Begin();
-  std::this_thread::sleep_for(50ms);  // Not announced as a wait, so it counts as delay.
+  std::this_thread::sleep_for(50ms);  // This sleep is not announced, so it counts as delay.
   EXPECT_GE(clock.Totals().delayed, 45ms);
 
   const Totals before = clock.Totals();

@@ -48,7 +48,7 @@ constexpr const char* kTwoGpus = R"({"gpus": [{"board": "H200"}, {"board": "H100
     "instances": [{"profile": "1g.10gb", "start": 0}, {"profile": "3g.40gb", "start": 4}]}]})";
 
 TEST_F(InventoryProcess, AutoWithoutDriverSelectsCpuWithReason) {
-  // On a machine without a driver, an empty library directory in front makes no difference.
+  // The NVML in this directory lacks required calls, and hides the NVML of a machine with a driver.
   Machine("{}");
   ::setenv("LD_LIBRARY_PATH", GPUSHARED_BROKEN_NVML_DIRECTORY, 1);
   const ServerProcess server;

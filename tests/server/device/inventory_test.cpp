@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The devices that an operator's words select, and the reasons why a GPU is unavailable.
+// The devices that the option `device` selects, and the reasons why a GPU is unavailable.
 
 #include "server/device/inventory/inventory.h"
 
@@ -167,7 +167,7 @@ TEST(NamedSelection, RejectsInvalidLists) {
     EXPECT_THAT(Rejection(list, ThreeGpus(), StatusCode::kInvalidArgument),
                 HasSubstr("an empty item"));
   }
-  // Two names of one device select it once.
+  // A device may be named only once, even under different names.
   EXPECT_THAT(Rejection("cuda:0,GPU-aaaa1", ThreeGpus(), StatusCode::kInvalidArgument),
               HasSubstr("'GPU-aaaa1' is named twice"));
   EXPECT_THAT(Rejection("cpu:0,cpu:0", ThreeGpus(), StatusCode::kInvalidArgument),

@@ -161,7 +161,7 @@ TEST_P(PauseTest, StoppedBlockResumesWhereItStopped) {
   for (std::uint32_t i = 0; i < kBlocks * kThreads; ++i) ASSERT_EQ(Word(16 + i), kRounds) << i;
 }
 
-// Each node begins only once, and the next one begins when it has ended.
+// Each node begins only once, when the previous node has ended.
 TEST_P(PauseTest, GraphStoppedInsideNodeResumesThere) {
   constexpr std::uint32_t kBlocks = 4, kThreads = 96, kRounds = 30'000, kNodes = 3;
   constexpr std::uint64_t kWords = 1024;  // Words of each node.

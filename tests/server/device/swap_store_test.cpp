@@ -222,8 +222,8 @@ TEST(SwapStoreInMemory, SwapsLeaveNoMappingsBehind) {
   for (std::size_t step = 0; step < kSteps; ++step) EXPECT_TRUE(steps.IsFullOf(step, step));
 }
 
-// Runs `act` as on a kernel that cannot move pages, or that has no mapping left. It uses its own
-// thread because a system-call filter lasts as long as its thread.
+// Runs `act` as on a kernel that cannot move pages, or that has no mapping left. Runs it on a new
+// thread, because a system-call filter lasts as long as the thread that installed it.
 void WherePagesDoNotMove(const std::function<void()>& act) {
   std::thread([&act] {
     std::array reject{

@@ -85,7 +85,7 @@ TEST(WorkQueue, ThreadSwitchesToMoreUrgentWorkAfterOneUnit) {
   Finish(queue, again);
 }
 
-// A thread that sleeps in the kernel on a client's behalf returns only when that client lets it.
+// A thread that sleeps in the kernel on a client's behalf may sleep as long as the client chooses.
 TEST(WorkQueue, SpareThreadRunsUrgentWorkWhenOthersAreStuck) {
   WorkQueue queue(1, {});
   queue.Submit(Work({.id = 1, .stream = 1, .priority = 1, .units = 10}));
@@ -100,7 +100,7 @@ TEST(WorkQueue, SpareThreadRunsUrgentWorkWhenOthersAreStuck) {
   Finish(queue, stuck);
 }
 
-// Otherwise two threads would run on one core.
+// If the spare thread took other work, two threads would run on one core.
 TEST(WorkQueue, SpareThreadTakesOnlyUrgentWork) {
   WorkQueue queue(2, {}, std::chrono::nanoseconds(0));
   std::atomic<int> taken{0};
@@ -112,7 +112,7 @@ TEST(WorkQueue, SpareThreadTakesOnlyUrgentWork) {
   });
   queue.Submit(Work({.id = 1, .stream = 1, .priority = 1, .units = 10}));
   const Claim first = *queue.Next();
-  // No urgent work is queued after less urgent work.
+  // So far, no queued work is more urgent than the running work.
   queue.Submit(Work({.id = 2, .stream = 2, .priority = 1, .units = 10}));
   queue.Submit(Work({.id = 3, .stream = 3, .priority = 0, .units = 10}));
   const Claim second = *queue.Next();
@@ -129,8 +129,8 @@ TEST(WorkQueue, SpareThreadTakesOnlyUrgentWork) {
   spare.join();
 }
 
-// The spare thread takes only work that others wait for, so it must wake the idle threads for the
-// rest.
+// The spare thread takes only work for which no other thread is free, so at the end of this work it
+// must wake an idle thread for the next work of the stream.
 TEST(WorkQueue, IdleThreadTakesWorkAfterSpareThreads) {
   WorkQueue queue(1, {}, std::chrono::nanoseconds(0));
   queue.Submit(Work({.id = 1, .stream = 1, .priority = 1}));
@@ -428,7 +428,8 @@ TEST(WorkQueue, PrefixIsExactUnderConcurrency) {
   EXPECT_GT(wakes, 0);
 }
 
-// Units that wait for later ones must get them, because otherwise they would never end.
+// Units may wait for later units. The claim must then grow by the later units, because its units
+// would otherwise never end.
 TEST(WorkQueue, ClaimGrowsByUnitsThatNoThreadTakes) {
   WorkQueue queue(2, {});
   queue.Submit(Work({.id = 1, .units = 4}));
@@ -596,8 +597,8 @@ TEST_F(QueueOfPriorities, IsDemotedForWorkLessUrgentThanRecent) {
   EXPECT_TRUE(executor_.is_ahead);
 }
 
-// The submitter promotes it, because a thread without a core cannot see that urgent work has
-// arrived.
+// The submitter promotes the thread, because a thread without a core cannot notice the arrival of
+// urgent work.
 TEST_F(QueueOfPriorities, UrgentWorkPromotesThreadsOfLessUrgentWork) {
   const Claim low = TakeLow();
   queue_.Submit(Work({.id = 3, .stream = 3, .priority = 1}));

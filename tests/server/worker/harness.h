@@ -41,7 +41,7 @@ class WorkerHarness {
     std::uint32_t weight = 1;
     std::uint64_t latency_target_ns = 0;
     std::uint64_t quota_bytes = std::uint64_t{64} << 20;
-    std::optional<std::uint64_t> guaranteed_bytes = {};  // Default: all of it.
+    std::optional<std::uint64_t> guaranteed_bytes = {};  // Default: the whole quota.
     std::uint32_t uid = ::geteuid();
     std::uint8_t isolation = 0;
     SchedulingClass allowed_class = SchedulingClass::kHigh;

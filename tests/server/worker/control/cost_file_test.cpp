@@ -206,7 +206,8 @@ TEST_F(CostFile, IsReplacedAtomically) {
   EXPECT_EQ(ReadFile(path_), after);
 }
 
-// Records a launch of a kernel that was never stopped because it is known to be short.
+// The first worker learns that launches of this kernel are short; the next one learns it from the
+// file.
 TEST_F(CostFile, NextWorkerUsesPersistedCosts) {
   server::WorkerOptions options;
   options.cost_file = path_;
@@ -336,7 +337,7 @@ TEST_F(Learning, LearnsShortLaunchesThatNeverRunAlone) {
   EXPECT_LT(Learnt().front(), scheduler::Predictor::kFirstGuess);
 }
 
-// Otherwise a client could make another client's kernels look long.
+// If such times counted, a client could make another client's kernels look long.
 TEST_F(Learning, IgnoresLongTimesNextToOtherClients) {
   {
     WorkerHarness worker({}, options_);
@@ -353,7 +354,8 @@ TEST_F(Learning, IgnoresLongTimesNextToOtherClients) {
   EXPECT_TRUE(Learnt().empty());
 }
 
-// Otherwise a client whose launches never run alone could hide their duration forever.
+// If such times did not count, a client whose launches never run alone could hide their duration
+// forever.
 TEST_F(Learning, LearnsLongTimesNextToSameClientsWork) {
   {
     WorkerHarness worker({}, options_);
@@ -402,7 +404,7 @@ nlohmann::json StatusAfter(const StepDeviceOptions& device, int launches) {
   for (int i = 0; i < launches; ++i) {
     EXPECT_TRUE(client.AwaitFinished(0, client.Launch(0, 0, 0)));
   }
-  // The lane looks ahead by launch bubbles while a client of this class is connected.
+  // The lane looks ahead by launch bubbles while a high-class client is connected.
   RawClient high = worker.Client({.client_class = SchedulingClass::kHigh});
   return nlohmann::json::parse(worker.AskAdmin(ipc::AdminVerb::kStatus));
 }

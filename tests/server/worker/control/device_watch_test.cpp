@@ -79,7 +79,7 @@ server::WorkerOptions CallMax(milliseconds call_max, milliseconds leaves_within 
   return options;
 }
 
-TEST(StandingDeviceThread, IsDeviceLossReportedToAllClientsWithKernel) {
+TEST(BlockedDeviceThread, IsDeviceLossReportedToAllClientsWithKernel) {
   WorkerHarness worker({.launches_block = true}, CallMax(milliseconds(100)));
   RawClient slow = worker.Client({.name = "slow", .client_class = SchedulingClass::kLow});
   RawClient other = worker.Client({.name = "other"});
@@ -101,7 +101,7 @@ TEST(StandingDeviceThread, IsDeviceLossReportedToAllClientsWithKernel) {
   EXPECT_EQ(worker.AwaitExit(), server::kWorkerLostDevice) << "it is not waited for";
 }
 
-TEST(StandingDeviceThread, ResumesWhenPollingKernelsAreToldToEnd) {
+TEST(BlockedDeviceThread, ResumesWhenPollingKernelsAreRequestedToEnd) {
   const LogText log;
   {
     WorkerHarness worker({.can_kill = false,
@@ -121,7 +121,7 @@ TEST(StandingDeviceThread, ResumesWhenPollingKernelsAreToldToEnd) {
   EXPECT_EQ(log.Count("can be ended without the driver are asked to end"), 1U);
 }
 
-TEST(StandingDeviceThread, IsDeviceLossIfKernelsIgnoreRequestToEnd) {
+TEST(BlockedDeviceThread, IsDeviceLossIfKernelsIgnoreRequestToEnd) {
   WorkerHarness worker({.can_kill = false, .may_be_killed = true, .launches_block = true},
                        CallMax(milliseconds(50), milliseconds(100)));
   RawClient client = worker.Client();
@@ -156,7 +156,7 @@ TEST(BlockedSensors, DelayNeitherSessionsNorTheEndOfTheWorker) {
   EXPECT_TRUE(testing::Eventually([&] { return driver.use_count() == 1; }));
 }
 
-TEST(StandingDeviceThread, MayBlockForLongestKernelLimit) {
+TEST(BlockedDeviceThread, MayBlockForLongestKernelLimit) {
   server::WorkerOptions options = CallMax(milliseconds(20));
   options.settings.kernel_limits = {std::nullopt, seconds(60), milliseconds(10)};
   options.settings.kernel_limits_given = {true, true, true};
@@ -165,7 +165,7 @@ TEST(StandingDeviceThread, MayBlockForLongestKernelLimit) {
   EXPECT_TRUE(client.AwaitFinished(0, client.Launch(0, 0, 0)));
 }
 
-TEST(StandingDeviceThread, DoesNotIncludeSleepDuringKernel) {
+TEST(BlockedDeviceThread, DoesNotIncludeSleepDuringKernel) {
   WorkerHarness worker({}, CallMax(milliseconds(20)));
   RawClient client = worker.Client();
   const Sequence launch = client.Launch(0, 0, 0);
@@ -177,7 +177,7 @@ TEST(StandingDeviceThread, DoesNotIncludeSleepDuringKernel) {
 
 // A debugger, or a machine that is suspended, stops both threads, so the watcher must not treat its
 // own pause as a loss.
-TEST(StandingDeviceThread, IsNoLossWhileWatcherIsStoppedToo) {
+TEST(BlockedDeviceThread, IsNoLossWhileWatcherIsStoppedToo) {
   WorkerHarness worker({.runs_at_once = true, .submitting_takes = milliseconds(400)},
                        CallMax(milliseconds(200)));
   RawClient client = worker.Client();

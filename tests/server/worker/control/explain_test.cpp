@@ -37,8 +37,8 @@ TEST(Explain, NamesNonPreemptedKernelAndTimesOfRequest) {
   high.BeginRequest(0, 5'000'000);
   high.Launch(0, 0, 0);
   const Sequence end = high.EndRequest(0);
-  // The window does not delay the high class, which waits for a low kernel only where the policy
-  // makes it wait. Here its work goes to the device at once.
+  // The window does not delay clients of the high class. Only some policies make them wait for a
+  // low kernel; under the default policy, their work is submitted at once.
   ASSERT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
   std::this_thread::sleep_for(30ms);
   worker.device().FinishAll();
@@ -68,7 +68,7 @@ TEST(Explain, ReportsThatLowClientWaitedForHighOne) {
   high.Launch(0, 0, 1, {}, std::vector<std::byte>(24));
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
   const Sequence last = low.Launch(0, 0, 0, {.x = 10});
-  std::this_thread::sleep_for(40ms);  // The worker may take the launch late.
+  std::this_thread::sleep_for(40ms);  // The worker may read the launch late.
   worker.device().FinishOldest();
   ASSERT_EQ(worker.device().WaitForSubmissions(2).size(), 2u);
   worker.device().FinishOldest();
@@ -234,7 +234,7 @@ TEST(Explain, BlamesWaitOnLongestOverlappingExecution) {
   const auto training = worker.device().WaitForSubmissions(2);
   ASSERT_EQ(training.size(), 2u);
   const Sequence last = other.Launch(0, 0, 0);
-  std::this_thread::sleep_for(20ms);  // The worker may take the launch late.
+  std::this_thread::sleep_for(20ms);  // The worker may read the launch late.
   const Sequence request = high.Launch(0, 0, 0);
   ASSERT_EQ(worker.device().WaitForSubmissions(3).size(), 3u) << "the other one waits";
   worker.device().FinishOldest();
@@ -334,7 +334,7 @@ TEST(Explain, ExplainsUnfinishedRequestIfSlowest) {
   EXPECT_FALSE(Explain(worker, 2, 2).contains("ended_s_ago"));
 }
 
-TEST(Explain, RejectsUnknownRequestWithKnownOnes) {
+TEST(Explain, RejectsUnknownRequestNamingKnownOnes) {
   WorkerHarness worker({.runs_at_once = true});
   RawClient client = worker.Client();
   const auto ask = [&](std::uint64_t request) {

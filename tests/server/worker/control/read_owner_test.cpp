@@ -43,7 +43,8 @@ TEST(ReadOwner, NamesTheContainerOfAPod) {
   const Machine machine;
   machine.AddLink("db-0_default_db-" + kOtherId + ".log");
   machine.AddLink("web-1_shop_app-server-" + kId + ".log");
-  // With the systemd driver and with cgroupfs, from the root of the cgroups and from a container.
+  // Paths that the systemd driver and cgroupfs create, as seen from the root of the cgroups and
+  // from inside a container.
   for (const std::string& cgroup :
        {"0::/kubepods.slice/kubepods-pod12.slice/cri-containerd-" + kId + ".scope\n",
         "0::/kubepods/burstable/pod12/" + kId + "\n",

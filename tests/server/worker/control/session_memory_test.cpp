@@ -111,8 +111,8 @@ TEST(WorkerSession, FreesStagingBuffersThatClientKeepsMapped) {
   EXPECT_EQ(blocks(), 0);
 }
 
-// Otherwise the client might empty more of the buffer in the meantime, and the device thread would
-// block on the page faults.
+// If the device thread accessed the buffer directly, it would block on page faults while the client
+// empties more of the buffer.
 TEST(WorkerSession, ReadsParametersInEmptiedStagingBufferWithoutTouchingIt) {
   WorkerHarness worker(kAtOnce);
   RawClient client = worker.Client();
@@ -306,12 +306,12 @@ TEST(WorkerSession, AllocationOfLargeStagingBufferDelaysNoOtherClient) {
     ++welcomed_before;
     EXPECT_TRUE(greedy.NextFrame().ok());
   }
-  // Not all rounds, because a busy machine may keep the new client off the cores.
+  // Half of the rounds suffice, because a busy machine may keep the new client off the cores.
   EXPECT_GE(welcomed_before, kRounds / 2);
 }
 
-// The kernel empties memory under the lock of its file, which a write holds until its source page
-// arrives.
+// The kernel frees the pages of a file under the file's lock. A write holds this lock until its
+// source page arrives.
 TEST(WorkerSession, EndlessWriteToStagingBufferDelaysNoOtherClient) {
   StuckPage page;
   if (!page.ready()) GTEST_SKIP() << "no userfaultfd for us on this machine";
@@ -325,7 +325,7 @@ TEST(WorkerSession, EndlessWriteToStagingBufferDelaysNoOtherClient) {
   struct AtTheEnd {
     StuckPage& page;
     ~AtTheEnd() { page.Release(); }
-  } const at_the_end{page};  // Otherwise the writer would never end.
+  } const at_the_end{page};  // Lets the writer end even if an assertion fails.
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   bad.CloseSocket();
 
@@ -356,7 +356,7 @@ TEST(WorkerSession, KeepsMemoryUntilDeviceReleasesIt) {
     ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
   }
   ASSERT_TRUE(Eventually([&] { return worker.device().stops_asked() == 1; }));
-  // The session is ending, and an administrator sees that.
+  // The session is ending, and is reported as such to administrators.
   EXPECT_THAT(worker.AskAdmin(ipc::AdminVerb::kClients), HasSubstr("\"state\":\"ending\""));
   EXPECT_EQ(worker.device().spaces_alive(), 1);
   worker.device().FinishOldest();

@@ -59,8 +59,8 @@ class WorkerSwaps : public ::testing::Test {
     }
     return {};
   }
-  // Waits until the device thread reports that the client waits for memory; by then it has carried
-  // out its decision.
+  // Waits until the device thread reports that the client waits for memory. The device thread has
+  // then carried out its decision.
   bool AwaitWaiting(const std::string& name) {
     return Eventually([&] { return Row(name)["memory_waited_s"] > 0; });
   }
@@ -83,12 +83,12 @@ class WorkerSwaps : public ::testing::Test {
   RawClient first_ = Low("first"), second_ = Low("second");
 };
 
-// Otherwise a client that sends requests repeatedly would end all swaps of other clients before
-// they begin.
+// Each swap must move at least one page, because a client that sends requests repeatedly could
+// otherwise interrupt every swap before it begins.
 TEST_F(WorkerSwaps, InterruptedSwapMovesExactlyOnePage) {
   StepDevice& device = worker_.device();
   device.HoldResizes(4 * kMiB + 1);
-  // A swap is in progress, and these requests are queued after it.
+  // A resize is in progress, and the next requests are queued after it.
   ASSERT_TRUE(other_.Send(ipc::ResizeMemory{.bytes = 4 * kMiB}).ok());
   ASSERT_TRUE(device.AwaitHeldCall());
   ASSERT_TRUE(high_.Send(ipc::ResizeMemory{.bytes = 6 * kMiB}).ok());
@@ -180,7 +180,7 @@ TEST_F(WorkerSwaps, ClientDeathDuringItsSwapDelaysNoOther) {
   EXPECT_EQ(device.free_memory_bytes(), 64 * kMiB - 12 * kMiB - 32 * kMiB);
 }
 
-TEST_F(WorkerSwaps, ClientDeathDuringEvictionForItCancelsRequest) {
+TEST_F(WorkerSwaps, DeathOfClientThatAwaitsAnEvictionCancelsItsRequest) {
   StepDevice& device = worker_.device();
   device.SuspendSwapsOut();
   ASSERT_TRUE(high_.Send(ipc::ResizeMemory{.bytes = 8 * kMiB}).ok());

@@ -370,7 +370,7 @@ TEST(WorkerSession, SequenceGapEndsSession) {
   ipc::PlainRecord record;
   record.header.op = static_cast<std::uint8_t>(ipc::Op::kMark);
   record.header.sequence = 2;
-  // Not through RawClient::Publish, which always counts correctly.
+  // Does not use RawClient::Publish, which always assigns correct sequence numbers.
   const std::atomic<std::uint64_t> taken{0};
   ipc::TagRingWriter writer(client.commands().granules, taken);
   ASSERT_EQ(writer.TryWrite(record), ipc::WriteResult::kWritten);
@@ -587,7 +587,7 @@ int GetProcessors(const std::string& thread) {
   return 0;
 }
 
-// Runs a worker that sees a machine with two nodes, then one that sees a single node.
+// Runs one worker on a machine with two memory nodes, then another worker on a machine with one.
 TEST(WorkerSession, BindsDeviceThreadToDevicesMemoryNode) {
   const std::string root = ::testing::TempDir() + "worker_numa_" + std::to_string(::getpid());
   const auto write = [&](const std::string& file, const std::string& text) {

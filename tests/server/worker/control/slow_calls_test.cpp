@@ -98,8 +98,8 @@ TEST_F(SlowCallsTest, OtherCallsRunBetweenTwoPages) {
                              "next of 1"}));
 }
 
-// A high-class client that connects does not wait for the cleanup of one that leaves.
-TEST_F(SlowCallsTest, UrgentCallsOfDepartedClientsGoLast) {
+// A connected urgent client does not wait for the cleanup of an urgent client that has left.
+TEST_F(SlowCallsTest, DepartedClientsCallsAreLastAmongUrgentOnes) {
   HoldThread();
   Post({.session = 1, .awaits_welcome = true}, "welcome of 1");
   Post({.session = 2, .is_urgent = true, .has_left = true}, "memory of 2");
@@ -118,7 +118,7 @@ TEST_F(SlowCallsTest, HurriedSwapGoesFirst) {
   EXPECT_EQ(Finish(), (Names{"move of 2", "load of 1", "load of 2"}));
 }
 
-// This includes a call that was about to report that it has more pages.
+// The next page is not held even if the swap is hurried while the call for the previous page runs.
 TEST_F(SlowCallsTest, PagesOfHurriedSwapAreNotHeld) {
   calls_.RecordUrgentRequests(true);
   std::promise<void> began, over;
@@ -198,7 +198,7 @@ TEST(SlowCallsHeld, FurtherPagesWaitInProportionToTheirDuration) {
   calls.Finish();
 }
 
-// Earlier clients are served, too, however many new clients connect.
+// Calls of earlier clients run, too, however many new clients connect.
 TEST(SlowCallsHeld, AlternateWithNewClientsAfterBound) {
   std::promise<void> gate;
   Names made;
@@ -214,7 +214,7 @@ TEST(SlowCallsHeld, AlternateWithNewClientsAfterBound) {
   EXPECT_EQ(made, (Names{"a new client", "an older one", "a new client", "a new client"}));
 }
 
-// Clients that are already connected are not delayed by clients that come and go.
+// Clients that connect and leave repeatedly do not delay connected clients indefinitely.
 TEST(SlowCallsHeld, NewClientsAlternateWithHandshakesAfterBound) {
   std::promise<void> gate;
   Names made;
@@ -317,8 +317,8 @@ class WorkerSlowCalls {
         urgent_(worker_.Client(high)),
         low_(worker_.Client({.client_class = SchedulingClass::kLow})) {}
 
-  // Returns when the device thread has seen all messages sent to the worker so far, and the others
-  // have seen its reports.
+  // Returns when the device thread has handled all messages sent to the worker so far, and the
+  // other threads have handled its reports.
   void Settle() {
     EXPECT_NE(worker_.AskAdmin(ipc::AdminVerb::kStatus), "");
     EXPECT_NE(worker_.AskAdmin(ipc::AdminVerb::kStatus), "");
@@ -332,7 +332,7 @@ class WorkerSlowCalls {
     EXPECT_TRUE(low_.Send(ipc::ResizeMemory{.bytes = 8 * kMiB}).ok());
     Settle();
   }
-  // The urgent client asks later and is served first.
+  // Expects that the low client's request waits: a later request of the urgent client runs first.
   void ExpectItWaits() {
     EXPECT_TRUE(urgent_.Resize(6 * kMiB).ok());
     EXPECT_EQ(worker_.device().mapped_bytes(), 10 * kMiB);
@@ -434,7 +434,7 @@ TEST(WorkerSlowCalls, HoldsLargeStagingBufferOfNewClient) {
   EXPECT_TRUE(test.low_.NextFrame(30s).ok());
 }
 
-// A handshake takes nothing from other clients' work, so it waits for none of their requests.
+// A handshake does not delay other clients' work, so it waits for none of their requests.
 TEST(WorkerSlowCalls, HandshakeRunsDuringUrgentRequest) {
   server::WorkerOptions options = Options("priority", kForGood, 0);
   options.slow_calls.new_client_held_max = kForGood;

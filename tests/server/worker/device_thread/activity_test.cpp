@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The device thread's memory of requests, executions and shares.
+// What the device thread records about requests, executions and shares.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -60,7 +60,7 @@ TEST(ExecutionLog, RequestListsItsCommandsAndOtherClientsByDeviceTime) {
   stopped.was_stopped = true;
   log.Add(stopped);
   ExecutionRecord behind =
-      GetRecord(1, At(400us), At(490us));  // All of them on the device at one time.
+      GetRecord(1, At(400us), At(490us));  // On the device at the same time as the previous two.
   behind.started = At(480us);
   log.Add(behind);
   RequestReport report;
@@ -81,7 +81,7 @@ TEST(ExecutionLog, RequestListsItsCommandsAndOtherClientsByDeviceTime) {
   EXPECT_EQ(report.charged_to_rest, 20us + 30us);
 }
 
-TEST(ExecutionLog, ReportsWhenItDoesNotReachBackFarEnough) {
+TEST(ExecutionLog, ReportsThatItDoesNotReachBackFarEnough) {
   ExecutionLog log;
   for (std::size_t i = 0; i < ExecutionLog::kRecordsMax; ++i) {
     log.Add(GetRecord(1, At(i * 10us), At((i + 1) * 10us)));
@@ -233,7 +233,7 @@ TEST_F(Activity, GapIsDeviceTimeThatOnlyLowerClassesWant) {
   ClientActivity high, low;
   meter_.Begin(high, Spec(SchedulingClass::kHigh), At(0ms));
   meter_.Begin(low, Spec(SchedulingClass::kLow), At(0ms));
-  meter_.Set(low, Phase::kWaiting, At(10ms));   // Before, no client wanted it.
+  meter_.Set(low, Phase::kWaiting, At(10ms));   // Until now, no client had work.
   meter_.Set(low, Phase::kOnDevice, At(12ms));  // 2 ms of gap unused.
   meter_.Set(high, Phase::kWaiting, At(20ms));  // 8 ms used; no gap from here on.
   meter_.Set(low, Phase::kWaiting, At(21ms));

@@ -16,7 +16,7 @@
 namespace gpushared::server {
 namespace {
 
-// Whether the buffer was rejected for this reason.
+// Returns whether the buffer was rejected for this reason.
 template <typename Reason>
 bool IsRejected(const MaybeRejected& why) {
   return why && std::holds_alternative<Reason>(std::get<Rejection>(why->cause));

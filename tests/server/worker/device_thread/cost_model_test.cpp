@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Predictions of device time, and the keyed hash by which commands are told apart.
+// Predictions of device time, and the keyed hash that distinguishes commands.
 #include "server/worker/state/cost_model.h"
 
 #include <array>
@@ -87,7 +87,7 @@ TEST(CostModel, LaunchesOfDifferentModulesKernelsOrShapesHaveTheirOwnKeys) {
   EXPECT_EQ(std::unique(keys.begin(), keys.end()), keys.end());
 }
 
-// Otherwise a client could keep its kernels from ever running alone, and thus from being measured.
+// If such times did not count, a client could avoid measurements by never running a kernel alone.
 TEST(CostModel, LearnsChargedTimeNextToSameClientsWork) {
   CostModel costs;
   CommandSlot slot = LaunchSlot(42);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of a device's energy always add up to it.
+// The parts into which a device's energy is divided always add up to the whole.
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -126,7 +126,7 @@ TEST_F(EnergyTest, SumOfAllRowsIsTheGrowthOfTheCounter) {
       Go(*clients.back());
       clients.pop_back();
     }
-    // From no energy to an interval of an hour, as after a suspended machine.
+    // Every 100th interval takes an hour, as after a suspension of the machine.
     const std::uint64_t energy_mj = random() % (interval % 100 == 0 ? 2'500'000'000 : 700'000);
     growth += energy_mj;
     End(energy_mj, interval % 100 == 0 ? 3600s : std::chrono::seconds(random() % 3));

@@ -238,7 +238,7 @@ TEST(WorkerGraphs, CountsNodesHeldOnlyByLaunches) {
 // Without a bound on the graphs of all clients together, many clients would exhaust the machine's
 // memory.
 TEST(WorkerGraphs, LimitsGraphsOfAllClientsAndGuaranteesEachAPart) {
-  // 8 KiB are guaranteed to each of two clients, 16 KiB go to the first client that asks.
+  // 8 KiB are guaranteed to each of two clients, and 16 KiB are shared.
   WorkerHarness worker(kAtOnce,
                        {.limits = {.sessions_max = 2, .sessions_kept = 0, .graphs_bytes = 32768}});
   RawClient greedy = worker.Client();

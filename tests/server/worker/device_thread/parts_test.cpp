@@ -34,7 +34,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Clients with full rings, whose visits take as long as the test says.
+// A client's ring. A visit takes the time `takes`.
 struct Visited {
   bool is_urgent = false;
   scheduler::Duration takes{};
@@ -91,7 +91,7 @@ class RingVisitsTest : public ::testing::Test {
   scheduler::TimePoint now_{1s};
 };
 
-TEST_F(RingVisitsTest, FloodsDelayUrgentClientBoundedTimePerIteration) {
+TEST_F(RingVisitsTest, FloodsDelayUrgentClientForBoundedTimePerIteration) {
   for (int i = 0; i < 60; ++i) Add({.takes = 40us});
   Add({.is_urgent = true, .takes = 10us});
   for (int turn = 1; turn <= 200; ++turn) {
@@ -420,8 +420,8 @@ TEST(CommandScope, LooksUpAdjacentMappingsAsOne) {
   EXPECT_EQ(scope.stretches(), 0u);
 }
 
-// Otherwise every waiting stream would inspect all nodes of its graph although only one of them
-// gets the slot.
+// If a slot were offered to all waiting streams at once, each would inspect all nodes of its graph,
+// although only one stream can get the slot.
 TEST(ClientStreams, OffersFreeSlotToWaitingStreamsInOrder) {
   constexpr std::uint32_t kStreams = 100;
   ClientStreams streams(kStreams);
@@ -450,7 +450,7 @@ TEST(ClientStreams, OffersFreeSlotToWaitingStreamsInOrder) {
   }
   EXPECT_EQ(woken, waiting) << "nobody has taken it, and each was asked once";
 
-  // A stream that gets a slot goes to the end of the queue for the next one.
+  // A stream that gets a slot is queued last for further slots.
   for (const std::uint32_t stream : {40u, 50u, 60u})
     EXPECT_EQ(streams.Cut(commands[stream]), stream == 40);
   streams.slab().Free(streams.PopFront(1));
@@ -461,7 +461,7 @@ TEST(ClientStreams, OffersFreeSlotToWaitingStreamsInOrder) {
   EXPECT_TRUE(streams.AwaitsSlot(commands[60]));
 }
 
-// A thread that touches a hole waits while its client empties more of the staging buffer.
+// A thread that accesses a hole waits for as long as the client empties more of the staging buffer.
 TEST(CommandScope, ReadsStagingBufferWithoutTouchingIt) {
   constexpr std::size_t kPage = 4096;
   Result<ipc::SharedSegment> staging_buffer = ipc::SharedSegment::Create({.bytes = 16 * kPage});

@@ -275,7 +275,7 @@ TEST(WorkerScheduling, CostlyPreemptionIgnoresLeavingClient) {
     high.Launch(0, 0, 0, {.x = 1000});
     ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
   }
-  // The client's work on the device is requested to stop, but does not.
+  // The worker requests a stop of the client's work, but the device ignores the request.
   ASSERT_TRUE(Eventually([&] { return worker.device().stops_asked() > 0; }));
   low.Launch(0, 0, 0, {.x = 10});
   const auto seen = worker.device().WaitForSubmissions(2);
@@ -344,7 +344,7 @@ TEST(WorkerScheduling, QueuedWorkBecomesPreemptibleForNewUrgentClient) {
   constexpr std::uint32_t kLaunches = 40;
   WorkerHarness worker({.stopping_costs = true}, {.settings = {.policy = "priority"}});
   RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
-  // A client that is alone has two long commands on the device.
+  // A second client, because a client that is alone has two long commands on the device.
   const RawClient idle = worker.Client({.client_class = SchedulingClass::kLow});
   ASSERT_TRUE(low.LoadModule(7, "null 0\n").ok());
   LaunchInTurn(low, kLaunches);
@@ -397,13 +397,13 @@ TEST(WorkerScheduling, ResubmittedWorkKeepsItsStreamOrder) {
   WorkerHarness worker({.stopping_costs = true, .unstoppable_kernel = "three"},
                        {.settings = {.policy = "priority"}});
   RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
-  // A client that is alone has two long commands on the device.
+  // A second client, because a client that is alone has two long commands on the device.
   const RawClient idle = worker.Client({.client_class = SchedulingClass::kLow});
   ASSERT_TRUE(low.LoadModule(7, "null 0\n").ok());
   low.CreateStream(1);
   const std::vector<std::byte> parameters(24);
   low.Launch(0, 0, 1, {.x = 1}, parameters);
-  low.Launch(0, 0, 1, {.x = 2}, parameters);  // Not changed.
+  low.Launch(0, 0, 1, {.x = 2}, parameters);  // Cannot be made preemptible.
   low.Mark(0);
   low.Launch(0, 0, 0, {.x = 3});
   low.Mark(0);
@@ -433,7 +433,7 @@ TEST(WorkerScheduling, ResubmittedWorkKeepsItsStreamOrder) {
 TEST(WorkerScheduling, ResubmitsFillWithEarlierWorkOfItsStream) {
   WorkerHarness worker({.stopping_costs = true}, {.settings = {.policy = "priority"}});
   RawClient low = worker.Client({.client_class = SchedulingClass::kLow});
-  // A client that is alone has two long commands on the device.
+  // A second client, because a client that is alone has two long commands on the device.
   const RawClient idle = worker.Client({.client_class = SchedulingClass::kLow});
   ASSERT_TRUE(low.LoadModule(7, "null 0\n").ok());
   low.Launch(0, 0, 0, {.x = 1});
@@ -558,7 +558,7 @@ TEST(WorkerScheduling, FloodDoesNotDelayOtherClient) {
   EXPECT_EQ(launches[2], 50);
 }
 
-// All commands that the flood has queued are charged, however many.
+// The commands that are still queued when their client leaves are dropped, however many they are.
 TEST(WorkerScheduling, SubmitsNothingOfDepartedClient) {
   WorkerHarness worker({}, {.settings = {.policy = "fifo"}});
   RawClient good = worker.Client();
@@ -770,7 +770,7 @@ TEST(KernelLimit, KernelThatIgnoresRequestIsDeviceLossThatNamesKernel) {
   EXPECT_EQ(worker.device().kills_asked(), 1u);
 }
 
-// A kernel that has left the device is no longer waited for, however many follow it.
+// The worker no longer waits for a kernel that has left the device, however many kernels follow.
 TEST(KernelLimit, GracePeriodAppliesToStoppedKernelOnly) {
   server::WorkerOptions options = LimitedLow(std::chrono::milliseconds(10));
   options.leaves_within = std::chrono::seconds(2);
@@ -798,7 +798,7 @@ TEST(WorkerScheduling, PollsDeviceWithShortSleepsUntilWorkEnds) {
   const std::size_t before = worker.device().times_asked();
   const auto since = std::chrono::steady_clock::now();
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  // Holds however rarely a busy machine lets the thread run.
+  // The number of polls is reached however rarely a busy machine runs the thread.
   EXPECT_TRUE(Eventually([&] { return worker.device().times_asked() >= before + 20; }));
   const std::size_t asked = worker.device().times_asked() - before;
   const auto passed = std::chrono::steady_clock::now() - since;

@@ -84,8 +84,8 @@ std::uint64_t GetSleeps(WorkerHarness& worker) {
   return status.at("sleeps").get<std::uint64_t>();
 }
 
-// Returns how often the worker sleeps during `commands` of a client of this class that arrive after
-// pauses.
+// Returns how often the worker sleeps while a client of this class sends `commands` commands with a
+// pause after each.
 std::uint64_t SleepsAmidPauses(SchedulingClass of, std::chrono::milliseconds pause, int commands) {
   server::WorkerOptions options;
   options.settings.policy = "priority";
@@ -127,7 +127,7 @@ long long FdInfo(const std::filesystem::path& info, const std::string& key) {
 }
 
 // Returns whether a ring of this client's doorbell would end the sleep of its worker, which runs in
-// this process. Empty if the kernel does not tell.
+// this process. Returns no value if the kernel does not provide this information.
 std::optional<bool> IsHeard(const RawClient& client) {
   const std::filesystem::path infos("/proc/self/fdinfo");
   const long long id = FdInfo(infos / std::to_string(client.doorbell()), "eventfd-id:");
@@ -162,8 +162,8 @@ TEST(WorkerStreams, FullClientCausesNoWakeUps) {
   }
   EXPECT_LT(GetSleeps(worker) - before, kRings / 4);
 
-  // The worker listens to it again when it may proceed: first it takes everything in the ring, then
-  // it finds the ring empty and goes to sleep.
+  // The worker listens to the client again when the client may proceed: first the worker reads
+  // everything in the ring, then it finds the ring empty and goes to sleep.
   worker.device().RunAtOnce();
   ASSERT_TRUE(client.AwaitFinished(0, last));
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -287,11 +287,12 @@ TEST(WorkerStreams, FailedCommandFailsOnlyLaterCommandsOfItsStream) {
 TEST(WorkerStreams, DeviceErrorFailsStreamAndWithdrawsQueuedCommands) {
   WorkerHarness worker({.preemption = device::Preemption::kBetweenCommands});
   RawClient client = worker.Client();
-  const RawClient peer = worker.Client();  // A client that is alone has two commands on the device.
+  // A second client, because a client that is alone has two commands on the device.
+  const RawClient peer = worker.Client();
 
   client.CreateStream(1);
   const Sequence first = client.Launch(0, 0, 0);
-  // The launches arrive together, and the other stream's may be the first one.
+  // Waits, because of launches that arrive together, the other stream's might be submitted first.
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
   for (int i = 0; i < 20; ++i) client.Launch(0, 0, 0);
   const Sequence other = client.Launch(1, 0, 0);
@@ -392,7 +393,8 @@ TEST(WorkerStreams, WaitSeesFailureOfEarlierStreamWithSameNumber) {
 TEST(WorkerStreams, StreamWithSkippedWaitCanWaitForOtherStream) {
   WorkerHarness worker;
   RawClient client = worker.Client();
-  const RawClient peer = worker.Client();  // A client that is alone has two commands on the device.
+  // A second client, because a client that is alone has two commands on the device.
+  const RawClient peer = worker.Client();
   for (const std::uint32_t stream : {1u, 2u, 3u}) client.CreateStream(stream);
 
   const Sequence slow = client.Launch(1, 0, 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns of gated clients: when their gates open and close, and what the worker believes of their
-// words.
+// Turns of gated clients: when their gates open and close, and how the worker limits the effect of
+// invalid values that the clients write to shared memory.
 #include "server/worker/dispatch/turns.h"
 
 #include <atomic>
@@ -22,9 +22,9 @@ using server::Turns;
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 
-// A client that submits launches to a GPU that the test plays: `passed` follows `marked` when the
-// test says so. A turn without launches soon ends, so tests that need an open gate launch before
-// they ask for the turn.
+// A client that submits launches to a GPU that the test imitates: `passed` follows `marked` when
+// the test calls Pass. A turn without launches soon ends, so tests that need an open gate launch
+// before they request the turn.
 class GatedClient {
  public:
   GatedClient(WorkerHarness& worker, SchedulingClass client_class)
@@ -38,7 +38,7 @@ class GatedClient {
   bool AwaitOpen(std::uint64_t turn) {
     return Eventually([&] { return IsOpen(turn); });
   }
-  // Whether the turn is or was open.
+  // Waits until the turn has been opened; it may have been closed again.
   bool AwaitOpened(std::uint64_t turn) {
     return Eventually([&] { return gate().last_opened.load() >= turn; });
   }
@@ -47,7 +47,7 @@ class GatedClient {
   }
   bool HasEnded(std::uint64_t turn) const { return client_.finished(0) >= turn; }
   bool AwaitEnd(std::uint64_t turn) { return client_.AwaitFinished(0, turn); }
-  // Submits launches with a mark behind them.
+  // Submits launches, followed by a mark.
   void Launch(std::uint32_t launches = 1, std::uint32_t slot = 0) {
     use().slots = std::max(use().slots.load(), slot + 1);
     use().marked[slot] += 1;
@@ -85,7 +85,7 @@ TEST(Turns, GateOpensWhileTheClientHasWork) {
   EXPECT_EQ(client.gate().last_opened.load(), turn);
 }
 
-TEST(Turns, TailBehindTheMarksCountsAsWork) {
+TEST(Turns, LaunchesAfterTheLastMarkCountAsWork) {
   WorkerHarness worker(kAtOnce, Policy("priority"));
   GatedClient client(worker, SchedulingClass::kLow);
   client.Launch();
@@ -106,7 +106,7 @@ TEST(Turns, UnusedTurnEnds) {
   ASSERT_TRUE(client.AwaitOpened(second));
 }
 
-// One lane serves both kinds of clients.
+// Gated clients and library clients are scheduled by one lane.
 TEST(Turns, HighLaunchOfLibraryClientClosesLowGate) {
   WorkerHarness worker({}, Policy("priority"));
   GatedClient low(worker, SchedulingClass::kLow);
@@ -156,7 +156,7 @@ TEST(Turns, HighGatedClientPreemptsLowLaunchOfLibraryClient) {
   EXPECT_FALSE(high.waits());
   low.Launch(0, 0, 0, {.x = 100});
   ASSERT_EQ(worker.device().WaitForSubmissions(1).size(), 1u);
-  high.Launch();  // It does not wait for its gate.
+  high.Launch();  // A client of class high does not wait for its gate.
   const std::uint64_t turn = high.Ask();
   ASSERT_TRUE(Eventually([&] { return worker.device().stops_asked() == 1; }));
   ASSERT_TRUE(high.AwaitOpen(turn));
@@ -181,7 +181,8 @@ TEST(Turns, WindowAndWaitingFollowTheOtherClients) {
   EXPECT_TRUE(Eventually([&] { return !low.waits(); }));
 }
 
-// The class that never waits is not stopped, so that its turns would pile up on the device.
+// Turns of the class that never waits are not preempted. Without this order, they would accumulate
+// on the device.
 TEST(Turns, TurnsOfAClientFollowOneAnother) {
   WorkerHarness worker(kAtOnce, Policy("priority"));
   GatedClient client(worker, SchedulingClass::kHigh);
@@ -205,8 +206,8 @@ TEST(Turns, EverybodyWaitsWhereClassesDoNotMatter) {
   }
 }
 
-// Under fifo nothing is preempted, so that a turn ends when others wait, and goes to the end of the
-// queue.
+// Under fifo nothing is preempted. A turn therefore ends after a time limit if other clients are
+// connected, and the client's next turn is queued last.
 TEST(Turns, BusyGatedClientsAlternateUnderEveryPolicy) {
   for (const char* policy : {"fifo", "round_robin", "fair", "priority", "deadline"}) {
     WorkerHarness worker(kAtOnce, Policy(policy));
@@ -234,7 +235,7 @@ TEST(Turns, BusyGatedClientsAlternateUnderEveryPolicy) {
   }
 }
 
-// Work that never ends, a client that lies about its marks, one that is stopped.
+// The client lies about its marks, so that its work never seems to end.
 TEST(Turns, LostTurnDelaysOthersByTheDrainLimitOnly) {
   WorkerHarness worker(kAtOnce, Policy("round_robin"));
   GatedClient low(worker, SchedulingClass::kLow);
@@ -297,7 +298,7 @@ TEST(Turns, WordsOutOfRangeAreBounded) {
   ASSERT_TRUE(low.AwaitEnd(turn));
 }
 
-TEST(Turns, OnlyGatedClientsAskForThem) {
+TEST(Turns, OnlyGatedClientsMayRequestThem) {
   WorkerHarness worker(kAtOnce, Policy("priority"));
   RawClient client = worker.Client();
   client.Plain(ipc::Op::kTurn, 0);
