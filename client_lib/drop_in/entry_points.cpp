@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every exported symbol is one jump through a table of calls. A call runs the handler named by
-// functions.inc, with the default stream of its form and in the context of the stream that it
-// receives. No exception leaves it.
+// functions.inc. During the call, the default stream is that of the symbol's form (legacy or
+// per-thread), and a stream argument other than a default stream determines the context. No
+// exception leaves the call.
 #include "client_lib/drop_in/entry_points.h"
 
 #include <sys/mman.h>

@@ -31,11 +31,12 @@ Code WithNode(GraphNodeHandle handle, const Use& use) {
   return node == nullptr ? Code::kInvalidValue : use(book, *node);
 }
 
-// An edge, from two lists of handles. kInvalidValue if a handle is not a node of this graph.
 struct Edge {
   GraphNode* from;
   GraphNode* to;
 };
+// Appends an edge for each pair of handles in the two lists. kInvalidValue if a handle is not a
+// node of this graph, or if both handles of a pair are the same node.
 Code FindEdges(const GraphBook& book, const Graph& graph, const GraphNodeHandle* from,
                const GraphNodeHandle* to, const EdgeData* data, std::size_t count,
                std::vector<Edge>& edges) {

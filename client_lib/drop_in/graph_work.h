@@ -24,8 +24,8 @@ Code CheckShape(const FillNodeParameters& fill);
 Code MakeAllocateWork(const MemoryNodeParameters& given, AllocateWork& work);
 // kInvalidValue if no memory of a node begins at `address`.
 Code MakeFreeWork(DevicePointer address, FreeWork& work);
-// Called before a launch of the plan. Frees memory of its nodes that an earlier launch left
-// allocated, or rejects the launch.
+// Called before a launch of the plan. If an earlier launch left memory of its nodes allocated,
+// frees the memory if `may_free`, and rejects the launch otherwise.
 Code FreeLeftOver(const GraphExec::Plan& plan, bool may_free, const StreamChoice& stream);
 
 // Runs `call` after the work that is on the stream now, and passes the code of that work.

@@ -44,7 +44,8 @@ void HostCalls::AddLoose(const std::function<void(Code)>& call) {
   if (HaveThreadFor(nullptr)) Append({.stream = nullptr, .front = std::nullopt, .call = call});
 }
 
-// Ensures one thread for each stream with calls, including this stream.
+// Starts a thread if there are fewer than streams with calls, including this stream, and fewer than
+// kThreadsMax. Returns false only if no thread exists and none can be started.
 bool HostCalls::HaveThreadFor(const CudaStream* stream) {
   std::set<const CudaStream*> streams = {stream};
   for (const Call& each : calls_) streams.insert(each.stream.get());
@@ -96,7 +97,7 @@ void HostCalls::Serve() {
     running_.erase(&*next);
     if (next->stream != nullptr) next->stream->CountHostCall(-1);
     count_.fetch_sub(1, std::memory_order_acq_rel);
-    std::list<Call> ended;  // Destroyed without the lock, because its stream may end with it.
+    std::list<Call> ended;  // Destroyed without the lock: a call may be its stream's last owner.
     ended.splice(ended.begin(), calls_, next);
     ended_.notify_all();
     lock.Unlock();
@@ -127,8 +128,8 @@ void HostCalls::Await(const CudaStream& stream) {
   AwaitCalls([&](const Call& call) { return call.stream.get() == &stream; });
 }
 
-// Does not hold the lock of the context, because later submissions to other streams need not be
-// awaited.
+// Waits without the context's lock, because work that is submitted to other streams during the wait
+// need not be awaited.
 void HostCalls::AwaitBefore(const CudaStream& stream) {
   Await(stream);
   for (const auto& other : stream.context().OrderedBefore(stream)) Await(*other);

@@ -15,8 +15,8 @@ namespace gpushared::drop_in {
 // ImageLink::kInputBytesMax. Thread-safe.
 Result<std::string> ReadLinkInput(const char* path);
 
-// Combines images in the program's own process. A single input is returned unchanged; several
-// inputs become one PTX text. Copies its inputs.
+// Combines images in the program's own process. A single input is returned unchanged. Several
+// inputs, or one with a library or a limit of registers, become one PTX text. Copies its inputs.
 //
 // Thread-compatible.
 class ImageLink {
@@ -30,7 +30,7 @@ class ImageLink {
   //
   // The PTX text may include its NUL.
   Status AddPtx(std::string_view name, std::string_view text);
-  // Uses the PTX of the fatbin, except that a single input is returned unchanged.
+  // Uses the PTX of the fatbin, unless the link returns its single input unchanged.
   Status AddFatbin(std::string_view name, std::string_view fatbin);
   // Uses the fatbins in an object file of nvcc -dc. kUnsupported if it has none.
   Status AddObject(std::string_view name, std::string_view object);
@@ -38,8 +38,9 @@ class ImageLink {
   // library.
   Status AddLibrary(std::string_view name, std::string_view archive);
 
-  // Limits the registers of kernels whose PTX does not specify a limit (.maxnreg). Extracts the PTX
-  // of a container, even of a single one. 0 and values above kRegistersMost mean no limit.
+  // Limits the registers of kernels whose PTX does not specify a limit (.maxnreg). With a limit,
+  // the PTX of a fatbin is extracted even if the fatbin is the only input. 0 and values above
+  // kRegistersMost mean no limit.
   static constexpr unsigned kRegistersMost = 255;
   void LimitRegisters(unsigned most) { registers_most_ = most <= kRegistersMost ? most : 0; }
 

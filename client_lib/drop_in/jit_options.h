@@ -8,8 +8,9 @@ namespace gpushared::drop_in {
 
 enum class JitUse : bool { kLoad, kLink };
 
-// kInvalidValue for options that cuda.h does not have, values outside their range, and options that
-// exclude each other. The arrays have `count` elements each. Thread-safe.
+// kInvalidValue for options that cuda.h does not have or does not allow for `use`, values outside
+// their range, and options that exclude each other. The arrays have `count` elements each.
+// Thread-safe.
 Code CheckJitOptions(JitUse use, unsigned count, const JitOption* options, void* const* values);
 
 }  // namespace gpushared::drop_in

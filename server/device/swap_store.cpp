@@ -36,7 +36,7 @@ Status SwapStore::Reserve(std::uint64_t bytes) {
   const std::uint64_t left = total_bytes_ - reserved_bytes_;
   if (bytes > left) {
     return {StatusCode::kOutOfMemory, Mebibytes(bytes) +
-                                          " asked of the host memory for device "
+                                          " of host memory requested for device "
                                           "memory beyond the guarantees, " +
                                           Mebibytes(left) + " of " + Mebibytes(total_bytes_) +
                                           " are left"};
@@ -71,7 +71,8 @@ void SwapStore::GiveBack(std::uint64_t bytes) {
         "slots are emptied before they are given back");
   reserved_bytes_ -= bytes;
   for (; bytes > 0; bytes -= kMapPageBytes) Unback();
-  // Called only when the store is unused, because freeing slot by slot would block other users.
+  // Spare memory is freed all at once, when nothing is reserved: freeing it with each slot, under
+  // the lock, would block other users.
   if (reserved_bytes_ == 0) medium_->DropSpare();
 }
 
@@ -95,24 +96,24 @@ Result<SwapStore::Slot> SwapStore::Filled(Slot slot, const Status& status) {
 }
 
 Result<SwapStore::Slot> SwapStore::Put(std::span<const std::byte> step) {
-  Check(step.size() == kMapPageBytes, "a slot holds one step");
+  Check(step.size() == kMapPageBytes, "a slot holds one page");
   const Slot slot = Use();
   return Filled(slot, medium_->Write(slot, step));
 }
 
 Result<SwapStore::Slot> SwapStore::Take(std::span<std::byte> step) {
-  Check(step.size() == kMapPageBytes, "a slot holds one step");
+  Check(step.size() == kMapPageBytes, "a slot holds one page");
   const Slot slot = Use();
   return Filled(slot, medium_->Take(slot, step));
 }
 
 Status SwapStore::Read(Slot slot, std::span<std::byte> step) const {
-  Check(step.size() == kMapPageBytes, "a slot holds one step");
+  Check(step.size() == kMapPageBytes, "a slot holds one page");
   return medium_->Read(slot, step);
 }
 
 Status SwapStore::Return(Slot slot, std::span<std::byte> step) {
-  Check(step.size() == kMapPageBytes, "a slot holds one step");
+  Check(step.size() == kMapPageBytes, "a slot holds one page");
   if (Status returned = medium_->Return(slot, step); !returned.ok()) return returned;
   Free(slot);
   return {};

@@ -174,10 +174,10 @@ TEST(Environment, TakesMpsMemoryLimitOfDevice) {
   EXPECT_EQ(limit("0=1G,2=512MB", "cuda:2"), 512 * kMebi);
   EXPECT_EQ(limit("0=1G,2=512MB", "cuda:1"), std::nullopt);
   EXPECT_EQ(limit("GPU-12=1M", "cuda:1"), kMebi);
-  EXPECT_EQ(limit("7=2G,0=1G,GPU-99=1G", "cuda:0"), 1024 * kMebi) << "others are not here";
+  EXPECT_EQ(limit("7=2G,0=1G,GPU-99=1G", "cuda:0"), 1024 * kMebi) << "ignores unknown devices";
   EXPECT_EQ(limit("0=1g, 1 = 2GB ,2=512m", "cuda:2"), 512 * kMebi);
   EXPECT_EQ(limit("3=1G", "cuda:0"), std::nullopt);
-  EXPECT_EQ(limit("0=1G,1=1G,2=1G", ""), 1024 * kMebi) << "wherever it goes";
+  EXPECT_EQ(limit("0=1G,1=1G,2=1G", ""), 1024 * kMebi) << "all devices have the same limit";
   EXPECT_THAT(Rejection({{kLimit, "0=1G"}}).message(), HasSubstr("name it with GPUSHARED_DEVICE"));
 }
 

@@ -38,7 +38,7 @@ class CodeCaches : public ::testing::Test {
   const fs::path directory_ = root_ / "deep" / "code";
 };
 
-TEST_F(CodeCaches, StoredCodeIsFoundOnlyByItsKeyInAnyProcess) {
+TEST_F(CodeCaches, ReopenedCacheFindsStoredCodeByItsKeyOnly) {
   ASSERT_TRUE(Open().Store(Key(1), Code(1000)).ok());
   CodeCache later = Open();
   EXPECT_EQ(later.Find(Key(1)), Code(1000));

@@ -40,7 +40,7 @@ class PtxCompilers : public ::testing::Test {
   std::vector<std::string> warnings_;
 };
 
-TEST_F(PtxCompilers, CacheMachineCodeByTextArchitectureAndVersion) {
+TEST_F(PtxCompilers, CacheMachineCodeByTextAndArchitecture) {
   const auto compiler = Create();
   ASSERT_NE(compiler, nullptr);
   EXPECT_THAT(compiler->version(), HasSubstr("release"));

@@ -40,7 +40,7 @@ TEST(RegistrySocket, ABrokerFindsTheWorkerThatTheFileNames) {
   EXPECT_EQ((*message)->type, static_cast<std::uint16_t>(ChannelType::kTakeOver));
 }
 
-TEST(RegistrySocket, IgnoresFileOfDeadWorkerAndRemovesItsOwn) {
+TEST(RegistrySocket, RemovesItsFileSoThatNoBrokerFindsIt) {
   const ScratchDirectory directory;
   std::string path;
   {
@@ -86,7 +86,7 @@ TEST(RegistrySocket, RejectsBrokerOfOtherUser) {
 }
 
 // A broker that dies has often left data unread. The kernel then reports an error first, although
-// the messages with clients that the broker handed over can still be read after the error.
+// the messages by which the broker handed over clients can still be read after the error.
 TEST(Channel, ReceivesLastMessagesOfPeerThatDidNotReadOurs) {
   auto pair = MakeChannelPair();
   ASSERT_TRUE(pair.ok());

@@ -101,8 +101,8 @@ TEST(TagRingConcurrency, EveryWaitingThreadWakesForItsTimeline) {
   EXPECT_EQ(waiting.load(), 0u);
 }
 
-// Both sides of a sleep handshake start together, repeatedly, as close as two cores can. Without a
-// full memory barrier on either side, both miss each other in some of the rounds.
+// Both sides of a sleep handshake start together, repeatedly, as close as two cores can. If either
+// side lacks its full memory barrier, the two sides miss each other in some of the rounds.
 class Rounds {
  public:
   // Runs `ours` and `theirs` at the same time, then `judge` on their results.

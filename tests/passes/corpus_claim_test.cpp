@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the programs of the corpus, with each kernel that has a preemptible form under random
-// schedules, each of which must leave the same memory as the original.
+// Runs the programs of the corpus. Each kernel that has a preemptible form runs as the original and
+// then in that form under random schedules; every schedule must leave the same memory as the
+// original.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -31,8 +32,8 @@ class ListingBackend : public corpus::Backend {
     return corpus::Runtime::Instance().RunPlain(launch);
   }
 
-  // Returns the schedules for a launch of this many blocks: launches of few blocks get more than
-  // others.
+  // Returns the number of schedules for a launch of this many blocks: launches of few blocks get
+  // more than others.
   std::uint32_t Share(const std::string& kernel, std::uint64_t blocks) const {
     const double part = 1.0 / static_cast<double>(blocks) / per_block_.at(kernel);
     const auto share = static_cast<std::uint32_t>(std::ceil(part * Schedules()));

@@ -193,8 +193,8 @@ bool Channel::IssueClaims(Item& item) {
   }
   if (!EnterContained(item)) return item.is_closed;
   if (!OpenBatch(item)) return false;
-  // Each issued block claims one of the remaining blocks of the grid, whichever group it belongs
-  // to.
+  // Groups have no blocks of their own: each issued block claims the next remaining block of the
+  // grid.
   const std::uint64_t blocks = std::min(
       item.units - item.issued, is_behind ? item.claim_ahead_blocks : item.claim_group_blocks);
   Status status = IssuePreemptibleGroup(item, blocks);
@@ -206,7 +206,7 @@ bool Channel::IssueClaims(Item& item) {
   item.issued += blocks;
   item.is_closed = item.issued == item.units;
   AddPart({.item = &item, .group = {.end_unit = item.issued}, .detour = {}});
-  // The next group is issued when this one ends.
+  // The end of each group allows a further group to be issued, so every group has its own mark.
   CloseBatch();
   return true;
 }
@@ -299,7 +299,7 @@ bool Channel::IssueGroup(Item& item) {
   item.issued = part.group.end_unit;
   if (item.issued == item.units) item.is_closed = true;
   AddPart(part);
-  // The next group is issued when this one ends or its buffer is free.
+  // The end of this group frees its buffer, if any, and allows a further group to be issued.
   if (!item.is_closed || has_detour) CloseBatch();
   return true;
 }
@@ -364,7 +364,7 @@ void Channel::TakeEnded(std::vector<std::unique_ptr<Item>>& finished) {
     if (items_.front()->is_stopped) --stopped_;
     finished.push_back(std::move(items_.front()));
     items_.pop_front();
-    // If a stop has closed the front item, it is not counted.
+    // 0 if a stop has closed the front item and Issue has not yet counted it.
     if (closed_ > 0) --closed_;
   }
 }
@@ -413,7 +413,7 @@ void Channel::LeaveContained(Item& item) {
   if (ended_on_request) {
     item.fault = FaultKind::kLaunchTimeout;
     return Fail(item, {StatusCode::kKernelFault,
-                       what + ", with all kernels, since a call of the driver did not return"});
+                       what + ", as were all kernels, because a driver call did not return"});
   }
   item.fault = fault.kind;
   Fail(item, {StatusCode::kKernelFault, what});

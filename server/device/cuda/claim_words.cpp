@@ -27,7 +27,7 @@ Status ClaimWords::Start(std::size_t slots, std::uint32_t epoch) {
                            slots * sizeof *host_, kHostPortable);
   }
   host_ = static_cast<std::uint32_t*>(host);
-  // The counters may begin with any value.
+  // One fill for stop words and counters, because a counter may begin with any known value.
   if (status.ok()) {
     status = stops_->Fill(device_, epoch, slots * kSlotBytes / sizeof epoch);
   }

@@ -15,23 +15,23 @@
 
 namespace gpushared::device::cuda {
 
-// Loads kernels that launches wait for, one after the other, on a separate thread. Because the
-// driver may take milliseconds and may wait for running work, this is done in idle windows.
+// Loads kernels one after the other on a separate thread. Because the driver may take milliseconds
+// and may wait for running work, kernels are loaded in idle windows.
 // Clients are served round-robin, so one that launches thousands of kernels for the first time
 // delays the others by at most one kernel.
 //
 // Thread-safe.
 class KernelLoader {
  public:
-  // `urgency`: that of all loads. A load can be cancelled until its idle window begins.
+  // `urgency` applies to all loads. A load can be cancelled until it starts in an idle window.
   KernelLoader(std::shared_ptr<CudaContext> context, Urgency urgency);
   KernelLoader(const KernelLoader&) = delete;
   KernelLoader& operator=(const KernelLoader&) = delete;
   // Drops waiting loads.
   ~KernelLoader();
 
-  // `load` is called on the thread, where the context is current if possible. All owners of a
-  // `client` share its round-robin turn.
+  // `load` is called on the loader's thread with the context current, unless the context is dead.
+  // All owners of a `client` share its round-robin turn.
   void Load(const void* client, const void* owner, std::function<void()> load);
   // After this call, no load of the owner is called.
   void Forget(const void* owner);
@@ -60,10 +60,10 @@ class KernelLoader {
   std::thread thread_;  // Last member, because it uses the others.
 };
 
-// Separate loaders, so that kernels of the high class are not loaded after others, and preemptible
-// forms that no launch waits for are not loaded before urgent requests. A kernel with a waiting
-// launch does not wait for urgent requests, because the launch already occupies a place among the
-// submitted work.
+// Separate loaders, so that kernels of the high class do not queue behind others, and preemptible
+// forms that no launch waits for are loaded only while there are no urgent requests. If a launch
+// waits for a kernel, the kernel is loaded despite urgent requests, because the launch already
+// occupies a place among the submitted work.
 struct KernelLoaders {
   explicit KernelLoaders(const std::shared_ptr<CudaContext>& context)
       : urgent(context, Urgency::kHigh),

@@ -120,7 +120,8 @@ class ModuleLoader : public ModuleReader {
   static Status CopyImage(Job& job);
   static PreparedCache::Key GetKey(const Job& job);
   std::shared_ptr<void> TakePlace(std::uint64_t bytes);
-  // If all readers of the job's lane are busy, ends a job of a less urgent class.
+  // If all readers of the job's lane are busy, aborts the attempt of a job of a less urgent class,
+  // which is then queued again. Has no effect in the lanes below medium.
   void PreemptLessUrgentThan(const Job& job) GPUSHARED_REQUIRES(mutex_);
   static void Abandon(const Job& job);
   // Returns an empty string if a warning was issued recently.

@@ -95,8 +95,8 @@ class Writer {
 // ---- registers, parameters, results
 
 constexpr std::uint64_t kWidestStore = 8;
-// Minimum limit for the stores added to a function, so that a short text does not become a long
-// one. Each instruction allows one more.
+// At most this many stores, plus one for each instruction, are added to a function, so that a short
+// text does not become a long one.
 constexpr std::size_t kZeroStoresMin = 32;
 constexpr std::uint64_t kResultBytesMax = 4096;
 
@@ -391,8 +391,8 @@ class UnwrittenZeroes {
            std::ranges::find(block.successors, kNoBlock) != block.successors.end();
   }
 
-  // Zeroes results at the start, unless the blocks on every path to a return together store all of
-  // them.
+  // Zeroes results at the start, unless every block that returns stores all of them together with
+  // its dominators, the blocks that all paths to it include.
   void ZeroResults() {
     const bool in_memory = std::ranges::all_of(function_.returns, [](const Variable& result) {
       return result.space == StateSpace::kParameter && result.Bytes() <= kResultBytesMax;
@@ -400,7 +400,7 @@ class UnwrittenZeroes {
     if (!in_memory || result_bytes_ > kResultBytesMax) {
       return Reject(function_.position, "results that cannot be zeroed");
     }
-    // By byte: number of stores by the blocks on the path from the start.
+    // By byte: number of stores by the current block and its dominators.
     std::vector<std::uint32_t> times(result_bytes_);
     std::size_t missing = times.size();
     bool is_set = !flow_.flow.blocks.empty();

@@ -31,7 +31,7 @@ enum class Cut : std::uint8_t {
 
 // Execution record: one command on the device, from its submission until it ends or is preempted. A
 // preempted command has one record per submission. The worker creates the record when the command
-// has left the device, and charges, activity, explanations and traces all read it.
+// has left the device. Charging, activity, explanations and traces all read this record.
 //
 // Value type. Must not grow, because the worker writes one for every command.
 struct ExecutionRecord {

@@ -9,9 +9,9 @@ namespace gpushared::server {
 // Limits of a worker and of one of its sessions. Every rejection names the limit.
 struct SessionLimits {
   std::uint32_t sessions_max = 128;  // At most kSessionsLimit.
-  // Sessions reserved for root, the server's uid and clients that may use the high class. Other
-  // clients must also leave to these the fraction memory_kept of device memory and of the shared
-  // half of staging memory (see staging_budget.h).
+  // Sessions reserved for root, the server's uid and clients that may use the high class. The
+  // fraction memory_kept of three kinds of memory is reserved for these clients as well: device
+  // memory, and the shared halves of staging memory and of image memory (see staging_budget.h).
   std::uint32_t sessions_kept = 16;
   double memory_kept = 0.1;
   std::uint32_t modules_max = 8192;                          // Loaded at the same time.
@@ -33,7 +33,8 @@ struct SessionLimits {
   std::uint64_t graphs_bytes = std::uint64_t{512} << 20;     // Host memory of all sessions' graphs.
 };
 
-// Fits the client index into a WorkId; see command_slab.h.
+// Upper limits of sessions_max and commands_taken_max: WorkName (command_slab.h) stores the client
+// in 8 bits and the command in 16.
 inline constexpr std::uint32_t kSessionsLimit = 255;
 inline constexpr std::uint32_t kCommandsTakenLimit = 65535;
 

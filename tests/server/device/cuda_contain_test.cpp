@@ -276,7 +276,7 @@ TEST_F(ContainedClient, KillEndsAllEndlessKernelsWhileDriverIsBlocked) {
     EXPECT_THAT(
         std::string(ended.status.message()),
         AllOf(HasSubstr("kernel 'endless' ended early: stopped by the server at line 13 of"),
-              HasSubstr(", with all kernels, since a call of the driver did not return")));
+              HasSubstr(", as were all kernels, because a driver call did not return")));
   }
   EXPECT_EQ(Word(0), 1U) << "blocks that had not begun end at once";
   ExpectOk(Run("fine", At(64)));

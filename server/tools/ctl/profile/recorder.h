@@ -30,7 +30,7 @@ class ProfileRecorder {
   // `names` is the reader that reported the event.
   void Add(const trace::Reader& names, const trace::Event& event);
   void AddLost(std::uint64_t events) { lost_ += events; }
-  // Returns true if the recorder is at capacity; it drops further events.
+  // Returns true at the limit of slices, beyond which further slices are dropped.
   bool IsFull() const { return slices_.size() >= kSlicesMax; }
 
   // Ends the recording; the functions below may be called afterwards.
