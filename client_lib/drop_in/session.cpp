@@ -129,7 +129,7 @@ Code Session::AfterWork(const Status& status) {
 Code Session::TakeBack(std::uint64_t address) {
   if (!mirrored_.has_any()) return Code::kSuccess;
   const std::optional<Block> block = addresses_.Find(address);
-  if (!block || block->kind != BlockKind::kHost) return Code::kSuccess;
+  if (!block || !block->is_reached_on_demand()) return Code::kSuccess;
   const std::shared_ptr<Mirror> twin = addresses_.Twin(block->address);
   return twin == nullptr ? Code::kSuccess : GetCode(mirrored_.AwaitToHost(*twin));
 }

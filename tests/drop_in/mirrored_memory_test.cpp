@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -171,6 +172,28 @@ TEST_F(MirroredMemoryTest, KernelsSeeCopiesBeforeThemInTheStream) {
     EXPECT_EQ(bytes[kMany - 1], round * 3 + 100);
     EXPECT_EQ(bytes[kMany - 65], round);
   }
+}
+
+// A copy from page-locked memory must use what an earlier kernel of the stream has written there.
+TEST_F(MirroredMemoryTest, CopiesSeeKernelsBeforeThemInTheStream) {
+  Load();
+  void* locked = nullptr;
+  alignas(4096) static std::array<std::byte, 4096> registered;
+  CUdeviceptr device = 0;
+  ASSERT_EQ(cuMemAllocHost(&locked, 64), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemHostRegister(registered.data(), registered.size(), 0), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemAlloc(&device, 4), CUDA_SUCCESS);
+  for (void* const host : {locked, static_cast<void*>(registered.data())}) {
+    CUdeviceptr to = reinterpret_cast<CUdeviceptr>(host);
+    unsigned value = 7, read = 0;
+    void* parameters[] = {&to, &value};
+    ASSERT_EQ(cuLaunchKernel(store_, 1, 1, 1, 1, 1, 1, 0, nullptr, parameters, nullptr),
+              CUDA_SUCCESS);
+    ASSERT_EQ(cuMemcpyHtoDAsync(device, host, sizeof value, nullptr), CUDA_SUCCESS);
+    ASSERT_EQ(cuMemcpyDtoH(&read, device, sizeof read), CUDA_SUCCESS);
+    EXPECT_EQ(read, value) << (host == locked ? "allocated" : "registered");
+  }
+  EXPECT_EQ(cuMemHostUnregister(registered.data()), CUDA_SUCCESS);
 }
 
 // ---- random programs
