@@ -268,8 +268,8 @@ void Connection::End(Status reason) {
   }
   // Release: pairs with ended().
   ended_.store(true, std::memory_order_release);
-  // Shut down here and closed in the destructor, because the descriptor must not be reused while
-  // another thread may be in a call on it.
+  // The socket is shut down here and closed in the destructor, because its descriptor must not be
+  // reused while another thread may be in a call on it.
   ::shutdown(socket_.get(), SHUT_RDWR);
 }
 
@@ -291,8 +291,8 @@ Status Connection::EndAfter(const Status& failure) {
 Status Connection::AskWhy() const {
   const Result<ipc::Ended> answer = AskBroker();
   if (answer.ok()) return answer->status;
-  // A live broker accepts connections, so if none accepts, the broker has ended together with the
-  // worker.
+  // A live broker accepts connections. If no process accepts this connection, the broker has ended
+  // together with the worker.
   const bool is_gone = answer.status().code() == StatusCode::kUnavailable;
   return {StatusCode::kDisconnected,
           "session " + std::to_string(session_) + " ended: " +

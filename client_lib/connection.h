@@ -32,11 +32,12 @@ class Connection {
   struct Opened {
     std::unique_ptr<Connection> connection;
     ipc::Welcome welcome;
-    std::vector<ipc::UniqueFd> fds;  // Descriptors, in the order of ipc::MessageType::kWelcome.
+    std::vector<ipc::UniqueFd> fds;  // In the order that ipc::MessageType::kWelcome documents.
   };
   // Whether the client submits its work to the server, or directly to the driver.
   enum class Kind : std::uint8_t { kSubmitting, kGated };
-  // Performs the handshake; retries once if the server closed the connection before it answered.
+  // Open performs the handshake, and retries once if the server closed the connection before its
+  // answer. TryOpen makes a single attempt.
   static Result<Opened> Open(const ClientOptions& asked, Kind kind = Kind::kSubmitting);
   static Result<Opened> TryOpen(const ClientOptions& asked, Kind kind = Kind::kSubmitting);
   // Lists the devices over a separate, short connection.
@@ -65,7 +66,8 @@ class Connection {
   }
 
   // Sends `request` without waiting; the answer will be dropped. Returns false, and sends nothing,
-  // if kPostedMax answers are still outstanding or another thread is in a round trip.
+  // if kPostedMax answers are still outstanding or another thread is in a round trip. Returns true
+  // if the session has ended, because the request is then obsolete.
   template <typename Request>
   bool TryPost(const Request& request) {
     return TryPostFrame(static_cast<std::uint16_t>(Request::kType), ipc::Encode(request));
@@ -93,8 +95,8 @@ class Connection {
   static constexpr auto kWhyTimeout = std::chrono::seconds(2);
   // Request number of the first request of a connection, usually the handshake.
   static constexpr std::uint32_t kFirstRequest = 1;
-  // Limit of outstanding answers. Any socket buffer holds this many frames in each direction, which
-  // is needed because a server that cannot send an answer does not read the next request either.
+  // Limit of outstanding answers. Any socket buffer holds this many frames in each direction. With
+  // more, both sides could block, because a server that cannot send an answer reads no request.
   static constexpr std::size_t kPostedMax = 32;
 
   Connection(ipc::UniqueFd socket, std::string path, std::chrono::nanoseconds timeout);

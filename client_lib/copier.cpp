@@ -126,7 +126,7 @@ Result<StagingBlock> Copier::AllocateStaging(std::size_t bytes) {
     Result<std::optional<StagingBlock>> block =
         session_.staging_buffers().TryAllocateStaging(bytes);
     if (block.ok() && *block) return **block;
-    // Without free staging memory, continues with the blocks of this copy that are in flight.
+    // A failed allocation is an error only if this copy has no blocks in flight that it can reuse.
     if (!block.ok() && in_flight_.empty()) return block.status();
     // Waits for blocks of this copy first, because these are not on the list of retired blocks.
     Status status =

@@ -69,8 +69,8 @@ class Copier {
 
   Session& session_;
   const std::shared_ptr<StreamRecord>& stream_;
-  std::deque<InFlight> in_flight_;  // ToHost only; oldest first.
-  bool is_streamed_ = false;        // ToHost only.
+  std::deque<InFlight> in_flight_;  // Pieces of ToHost whose bytes have not arrived; oldest first.
+  bool is_streamed_ = false;        // Whether ToHost bypasses the caches.
 };
 
 }  // namespace gpushared::client

@@ -111,7 +111,8 @@ Status DataPlane::EndAfterBadCredit() {
 void DataPlane::AddMark(std::pair<std::uint32_t, std::uint64_t> command,
                         const std::shared_ptr<Mark>& mark) {
   if (open_marks_.load(std::memory_order_relaxed) >= kOpenMarksMax) {
-    // Returns early if the session ends; Submit detects that.
+    // Returns early if the session ends. The command is then submitted without effect, and the next
+    // wait reports the end.
     static_cast<void>(WaitUntil(
         [&] { return open_marks_.load(std::memory_order_relaxed) < kOpenMarksMax; }, spin_));
   }

@@ -112,10 +112,9 @@ class DataPlane {
 
   const Progress& progress() const { return progress_; }
 
-  // Puts one command into the ring, in the order of `stream`, wakes the worker, and returns the
-  // sequence of the command. Sets the stream and the sequence of `record`. Blocks while the ring is
-  // full. Fails only if the session has ended. If `mark` is not null, the completion of the command
-  // fills it in.
+  // Puts the next command of `stream` into the ring, wakes the worker, and returns the sequence of
+  // the command. Sets the stream and the sequence of `record`. Blocks while the ring is full. Fails
+  // only if the session has ended. If `mark` is not null, the command's completion fills it in.
   template <typename Record>
   Result<std::uint64_t> Submit(const StreamRecord& stream, Record record,
                                std::span<const std::byte> tail = {},
@@ -170,8 +169,8 @@ class DataPlane {
   // The gate of a gated session, and what its client has submitted.
   const ipc::GateState& gate() const { return completions_.gate; }
   ipc::GateUse& gate_use() { return commands_.gate; }
-  // Waits until `done()` is true or `limit` has passed, and returns done(). Returns at the end of
-  // the session as well. A thread that was woken wakes all others.
+  // Waits until `done()` is true, `limit` has passed or the session has ended. Then wakes all other
+  // waiting threads, and returns done().
   template <typename Done>
   bool AwaitGate(Done done, std::chrono::nanoseconds limit) {
     using Clock = std::chrono::steady_clock;
@@ -194,11 +193,12 @@ class DataPlane {
   // was none.
   FaultKind first_fault() const { return first_fault_.load(std::memory_order_relaxed); }
 
-  // Directs later completions for this stream number to `stream`. Called only after the previous
-  // stream of that number has ended, so all its completions have been processed.
+  // Processes all pending completions, then directs later ones for this stream number to `stream`.
+  // Called only after the previous stream of that number has ended.
   void Register(std::shared_ptr<StreamRecord> stream);
 
-  // Wakes waiting threads so that they notice the end of the session.
+  // Wakes all waiting threads, so that they check again what they wait for and whether the session
+  // has ended.
   void WakeWaiters();
 
  private:
@@ -208,8 +208,8 @@ class DataPlane {
   };
   // How long a waiting thread sleeps before it polls the socket.
   static constexpr auto kSlice = std::chrono::milliseconds(50);
-  // As kSlice, for a thread that waits at a gate. Shorter, because the program can go on without
-  // the server.
+  // How long a thread that waits at a gate sleeps before it polls the socket. Shorter than kSlice,
+  // because a gated program can continue without the server.
   static constexpr auto kGateSlice = std::chrono::milliseconds(20);
   // Above this number of open marks, waiting threads process completions while they wait, so that
   // the completion ring does not fill up.

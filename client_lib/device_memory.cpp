@@ -94,7 +94,7 @@ Result<std::uint64_t> DeviceMemory::Trim() {
                       " bytes, asked were " + std::to_string(before - asked));
   }
   ranges_.Shrink(before - *resized);
-  // Memory that the server has taken back is zero when it is mapped again.
+  // Memory that the server has unmapped is zero when it is mapped again.
   unused_from_ = std::min(unused_from_, ranges_.end());
   growth_bytes_ = kMapPageBytes;
   return before - *resized;

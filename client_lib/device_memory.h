@@ -18,7 +18,7 @@
 namespace gpushared::client {
 
 // Device memory of one session. Allocates buffers from the mapped part of the session's address
-// range, which grows on demand and shrinks when trimmed.
+// range. The mapped part grows on demand and shrinks when trimmed.
 //
 // Submitted commands may still use freed memory, so a freed block is reused only after every
 // command that was submitted before the free has ended.
@@ -50,7 +50,8 @@ class DeviceMemory {
   // Frees a block of Allocate; ignores any other address.
   void Free(std::uint64_t address);
   MemoryInfo Info();
-  // Gives free memory at the end of the range back to the device. Returns the number of bytes.
+  // Releases free memory at the end of the mapped part to the device. Returns how many bytes were
+  // released.
   Result<std::uint64_t> Trim();
   // Returns whether commands still use freed memory.
   bool HasRetired();
@@ -61,7 +62,8 @@ class DeviceMemory {
     std::uint64_t address;
   };
 
-  // Announces the block to the server, before a command can access it.
+  // Sets `*used_bytes`, and announces the block to the server, if the server tracks buffers, before
+  // a command can access the block. Returns `address`.
   std::uint64_t Named(std::uint64_t address, std::uint64_t* used_bytes) GPUSHARED_REQUIRES(mutex_);
   void Forget(std::uint64_t address) GPUSHARED_REQUIRES(mutex_);
   void Reap() GPUSHARED_REQUIRES(mutex_);
@@ -79,7 +81,8 @@ class DeviceMemory {
   // Addresses of the announced buffers.
   std::unordered_set<std::uint64_t> named_ GPUSHARED_GUARDED_BY(mutex_);
   std::uint64_t growth_bytes_ GPUSHARED_GUARDED_BY(mutex_) = kMapPageBytes;
-  std::uint64_t unused_from_ GPUSHARED_GUARDED_BY(mutex_) = 0;  // End of the highest buffer so far.
+  // Address from which on no buffer has used the memory since it was mapped.
+  std::uint64_t unused_from_ GPUSHARED_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace gpushared::client

@@ -40,7 +40,8 @@ class Environment {
   Status ApplyDevices(std::span<const KnownDevice> devices, ClientOptions& options) const;
 
   // Returns the indexes of the server's devices that are visible to this program, in the order of
-  // their ordinals there. kNotFound if GPUSHARED_DEVICE names none of the server's devices.
+  // the ordinals that the program uses. kNotFound if GPUSHARED_DEVICE names none of the server's
+  // devices.
   Result<std::vector<std::size_t>> Shown(std::span<const KnownDevice> devices) const;
 
  private:

@@ -23,7 +23,8 @@ Result<std::unique_ptr<GatedSession>> GatedSession::Connect(ClientOptions option
   options.device = (*devices)[*device].id;
   Result<Connection::Opened> opened = Connection::Open(options, Connection::Kind::kGated);
   if (!opened.ok()) return opened.status();
-  // No spinning: the thread waits for others' work, which takes longer than a spin.
+  // Does not spin, because the thread waits for work of other clients, which takes longer than a
+  // spin.
   Result<std::unique_ptr<DataPlane>> plane =
       DataPlane::Make(std::move(opened->fds), std::chrono::nanoseconds(0), *opened->connection);
   if (!plane.ok()) return plane.status();

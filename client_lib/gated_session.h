@@ -42,7 +42,7 @@ class GatedSession {
   std::uint64_t quota_bytes() const { return quota_bytes_; }
   const ipc::GateState& gate() const { return plane_->gate(); }
   ipc::GateUse& use() { return plane_->gate_use(); }
-  // False in a forked child, whose memory does not contain the session.
+  // False in a forked child, in which the session's shared memory is not mapped.
   bool InOwner() const { return fork_guard_.InOwner(); }
 
   // Number of the client's latest turn; 0 before the first.

@@ -13,12 +13,12 @@ namespace {
 using Handler = void (*)(int);
 using InfoHandler = void (*)(int, siginfo_t*, void*);
 
-// Global, because a process has one SIGINT handler. Atomic and without destructors, because the
-// handler reads these variables.
+// These variables are global, because a process has one SIGINT handler. They are atomic and without
+// destructors, because the handler accesses them.
 // NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables)
 std::atomic<std::uint32_t> interrupts{0};
 std::atomic<Handler> programs_handler{nullptr};
-// Null if the program's handler does not take siginfo_t.
+// Null if the program's handler was installed without SA_SIGINFO.
 std::atomic<InfoHandler> programs_info_handler{nullptr};
 // NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
 

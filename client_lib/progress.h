@@ -73,7 +73,7 @@ class Progress {
     return true;
   }
 
-  // Returns the last command of each stream that has not ended.
+  // Returns the last command of each stream, except where that command has ended.
   Fence Unfinished() const {
     Fence fence;
     for (std::uint32_t stream = 0; stream < ipc::kStreamsMax; ++stream) {

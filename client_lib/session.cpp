@@ -105,8 +105,8 @@ Session::Session(std::unique_ptr<SharedData> data, const ipc::Welcome& welcome,
 }
 
 std::function<void(std::uint64_t, std::uint64_t)> Session::GetNamer(const ipc::Welcome& welcome) {
-  // Only memory beyond the guarantee is swapped out, and only then does the server need the buffers
-  // that a launch accesses.
+  // The server needs the buffers that a launch accesses only if it can swap out memory, which it
+  // does only with memory beyond the guarantee.
   const std::uint64_t guaranteed = data_->plane->guaranteed_bytes();
   if (guaranteed == 0 || guaranteed >= welcome.quota_bytes) return {};
   return [this](std::uint64_t address, std::uint64_t bytes) {
@@ -124,7 +124,8 @@ void Session::ReportBuffer(ipc::Op op, std::uint64_t address, std::uint64_t byte
 
 Session::~Session() {
   if (InOwner()) return;
-  // Abandoned instead of unmapped, because the child may have reused the addresses.
+  // The mappings are abandoned instead of unmapped, because the child may have reused their
+  // addresses.
   staging_buffers_->Abandon();
   static_cast<void>(data_->plane.release());
 }
@@ -291,8 +292,8 @@ Result<std::shared_ptr<StreamRecord>> Session::CreateStream() {
 
 void Session::DestroyStream(const std::shared_ptr<StreamRecord>& stream) {
   if (!InOwner() || data_->connection->ended()) return;
-  // Done for a failed stream too, because its number becomes free and an open request ends with the
-  // stream.
+  // The command is submitted for a failed stream too, because the number of the stream becomes free
+  // and an open request ends with the stream.
   const MutexLock requests_lock(requests_mutex_);
   const Result<std::uint64_t> destroyed = data_->plane->Submit(
       *stream,
@@ -458,8 +459,8 @@ Status Session::GetError(StreamRecord& stream) {
     stream.set_error_text(description->status);
     return description->status;
   }
-  // If the device was lost, both the running commands and the session end with that reason; returns
-  // the reason of the session.
+  // The loss of the device ends both the running commands and the session with the same code.
+  // Returns the status of the session, which has a message.
   Status end = data_->connection->end_status();
   if (!end.ok() && end.code() == stream.error_code()) {
     stream.set_error_text(end);

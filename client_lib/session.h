@@ -70,13 +70,14 @@ class Session : public std::enable_shared_from_this<Session> {
   void ReportWanted() {
     if (!on_memory_wanted_) [[likely]]
       return;
-    // Relaxed: if the value is outdated, the callback is only made later, or once too often.
+    // Relaxed: an outdated value only delays the callback, or causes one callback too many.
     const bool has_changed =
         data_->plane->wanted_bytes() != wanted_reported_.load(std::memory_order_relaxed);
     if (has_changed || trim_is_due_.load(std::memory_order_relaxed)) ReportWantedNow();
   }
   StagingBufferSet& staging_buffers() { return *staging_buffers_; }
-  // Waits for retired staging memory rather than adding a staging buffer.
+  // Calls StagingBufferSet::TryAllocateStaging, and while no memory is free, waits for retired
+  // blocks.
   Result<StagingBlock> AllocateStaging(std::size_t bytes);
 
   // ---- chunks, numbered by the session
@@ -163,7 +164,8 @@ class Session : public std::enable_shared_from_this<Session> {
           const ClientOptions& options);
 
   void ReportWantedNow();
-  // Returns an empty function if the server does not track buffers.
+  // Returns the function that announces buffers to the server; empty if the server does not track
+  // buffers.
   std::function<void(std::uint64_t, std::uint64_t)> GetNamer(const ipc::Welcome& welcome);
   void ReportBuffer(ipc::Op op, std::uint64_t address, std::uint64_t bytes);
   Status WhyRejected(StreamRecord& stream);
@@ -220,7 +222,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // Whether each graph number is in use.
   std::vector<bool> graph_used_ GPUSHARED_GUARDED_BY(graphs_mutex_);
 
-  Mutex image_mutex_;  // Held while an image is sent to the server.
+  Mutex image_mutex_;  // Held while an image is sent to the server and loaded there.
   Mutex modules_mutex_;
   std::vector<bool> module_used_ GPUSHARED_GUARDED_BY(modules_mutex_);
   std::deque<RetiredModule> retired_modules_ GPUSHARED_GUARDED_BY(modules_mutex_);

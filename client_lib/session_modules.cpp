@@ -74,7 +74,7 @@ Result<std::uint32_t> Session::TakeModuleNumber() {
 
 Result<ipc::ModuleLoaded> Session::AskToLoad(std::uint32_t number,
                                              std::span<const std::byte> image) {
-  // Held until the load was sent, because the server holds one image per session at a time.
+  // Held until the server has answered the load, because it holds one image per session at a time.
   const MutexLock lock(image_mutex_);
   std::vector<ipc::UniqueFd> fds;
   const Result<ipc::ImageMade> made =
@@ -94,8 +94,8 @@ Result<std::shared_ptr<const ModuleState>> Session::LoadModule(std::span<const s
                   "module load rejected: the image has " + std::to_string(image.size()) +
                       " bytes, allowed: 1 to " + std::to_string(ipc::kModuleImageBytesMax));
   }
-  // Unloads are awaited first, because modules that have not been unloaded count against the limit
-  // of the server.
+  // All unloads that are possible now are sent first, because modules that have not been unloaded
+  // count against the limit of the server.
   while (!ReapModules()) {
     if (Status status = data_->connection->AwaitPosted(); !status.ok()) return status;
   }

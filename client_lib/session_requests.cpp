@@ -60,7 +60,8 @@ Status Session::EndRequest(const std::shared_ptr<StreamRecord>& stream) {
         StatusCode::kInvalidArgument,
         "end of a request rejected: stream " + std::to_string(stream->number()) + " has none open");
   }
-  // Submitted even on a failed stream, because the request then ends as failed.
+  // The command is submitted even on a failed stream, so that the server records the request as
+  // failed.
   const Result<std::uint64_t> ended = data_->plane->Submit(
       *stream, ipc::PlainRecord{.header = {.op = static_cast<std::uint8_t>(ipc::Op::kEndRequest)}});
   if (!ended.ok()) return ended.status();

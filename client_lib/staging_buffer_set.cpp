@@ -11,8 +11,8 @@ namespace gpushared::client {
 namespace {
 
 // For requests below kLittleBytes, the first staging buffer has kFirstBufferBytes, and each further
-// one is as large as all before it together. Pieces of large copies are exactly kLittleBytes, so
-// this does not apply to them.
+// one is as large as all before it together, at most kStagingBufferBytesDefault. Does not apply to
+// pieces of large copies, which have exactly kLittleBytes.
 constexpr std::size_t kLittleBytes = std::size_t{256} << 10;
 constexpr std::uint64_t kFirstBufferBytes = std::uint64_t{1} << 20;
 

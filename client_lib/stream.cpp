@@ -193,7 +193,8 @@ CopyShape OneRow(std::size_t bytes) {
 
 std::uint64_t GetAddress(const void* memory) { return reinterpret_cast<std::uintptr_t>(memory); }
 
-// Called first by every operation, even if there is nothing to do.
+// Called by copies, fills, Record and Wait before they submit anything, even for an empty copy or
+// fill.
 Status CheckStream(client::StreamState& state) {
   Session& session = state.session();
   if (Status status = session.Usable(); !status.ok()) return status;
@@ -201,7 +202,8 @@ Status CheckStream(client::StreamState& state) {
   return Status::Ok();
 }
 
-// Rejects calls that query or wait for progress on a recorder, because its commands do not run.
+// Rejects the call `what` if the stream is a recorder, because the commands of a recorder do not
+// run.
 Status CheckRuns(const client::StreamState& state, const char* what) {
   if (state.record()->recorder() == nullptr) [[likely]]
     return Status::Ok();
@@ -417,7 +419,7 @@ Status Stream::Synchronize() const {
   StreamRecord& stream = *state_->record();
   const Status status = state_->session().Await(stream, state_->session().submitted(stream));
   state_->session().ReportWanted();
-  // The stream may have no error although an earlier call failed because the session had ended.
+  // Without an error of the stream, the session may still have ended and earlier calls have failed.
   return status.ok() ? state_->session().Usable() : status;
 }
 

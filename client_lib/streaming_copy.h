@@ -7,7 +7,7 @@
 namespace gpushared::client {
 
 // Copies like memcpy, with stores that bypass the caches. Ordinary stores read `to` first, which
-// costs a third of the memory bandwidth. Use it only for copies that exceed the caches; the next
+// costs a third of the memory bandwidth. Meant only for copies that exceed the caches; the next
 // reader of a smaller copy would have to wait for memory. Calls memcpy on processors other than
 // x86-64.
 //

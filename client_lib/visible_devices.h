@@ -17,11 +17,11 @@ using DeviceUuid = std::array<std::uint8_t, 16>;
 
 // Device as environment variables refer to it.
 struct KnownDevice {
-  std::string id, kind;  // "cpu:0", "cpu".
-  DeviceUuid uuid = {};  // All zero if it has none.
+  std::string id, kind;  // Such as "cpu:0" and "cpu".
+  DeviceUuid uuid = {};  // All zero if the device has none.
 
-  // Returns the device's UUID, or a number derived from its name that is the same in every process
-  // and does not change.
+  // Returns the device's UUID. If the device has none, returns a number that is derived from its id
+  // and kind, is the same in every process and does not change.
   DeviceUuid ShownUuid() const;
   // Returns "GPU-" and the UUID in the format of nvidia-smi and CUDA_VISIBLE_DEVICES. For a MIG
   // instance, returns its id, which already has that form.

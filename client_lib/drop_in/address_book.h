@@ -28,7 +28,7 @@ enum class BlockKind : std::uint8_t {
   kVariable,    // A variable of a module; ends with the module.
   kManaged,     // Managed memory, which the program and kernels may access in turns.
   kMapped,      // Page-locked memory of cuMemHostAlloc that kernels also access.
-  kHost,        // Page-locked host memory allocated here.
+  kHost,        // Page-locked memory of this library without a separate address for kernels.
   kRegistered,  // Host memory that belongs to the program.
   kReached,     // Device addresses through which kernels access a kRegistered block.
   kPlaced,      // Mapping of cuMemMap that kernels may access.
@@ -59,12 +59,12 @@ struct Block {
   bool is_host_memory() const {
     return !is_device() || kind == BlockKind::kMapped || kind == BlockKind::kReached;
   }
-  // Whether the block is page-locked memory without an address for kernels, which access it only if
-  // a launch has its address as a parameter.
+  // Whether the block is page-locked memory without an address for kernels. Kernels can access such
+  // memory only if its host address is a parameter of the launch.
   bool is_reached_on_demand() const {
     return kind == BlockKind::kHost || (kind == BlockKind::kRegistered && counterpart == 0);
   }
-  // Returns the device address of a byte of the block; no value if it has none.
+  // Returns the device address of a byte of the block; no value if the block has none.
   std::optional<std::uint64_t> OnDevice(std::uint64_t at) const {
     // Launches, copies and fills accept the program's address of page-locked memory.
     if (is_device() || kind == BlockKind::kHost) return at;
@@ -94,8 +94,9 @@ struct ManagedHints {
   std::vector<int> accessed_by = {};  // Ordinals, -1 for the host; without duplicates.
 };
 
-// Map of the memory of one device. Distinguishes device from host addresses, and detects invalid
-// addresses, so that a copy with such an address is rejected before it could fail its stream.
+// Map of the device memory and the page-locked and registered host memory of one session.
+// Distinguishes device from host addresses, and detects invalid addresses, so that a copy with such
+// an address is rejected before it could fail its stream.
 //
 // Thread-safe.
 class AddressBook {
@@ -110,7 +111,7 @@ class AddressBook {
   // Returns whether [address, address + bytes) is device memory: in one block, or in contiguous
   // placed blocks.
   bool IsDevice(std::uint64_t address, std::size_t bytes) const;
-  // Returns whether the address is within the range of all device memory so far.
+  // Returns whether the address is between the lowest and the highest device address so far.
   bool IsAmongDevice(std::uint64_t address) const {
     return address >= device_begin_.load(std::memory_order_relaxed) &&
            address < device_end_.load(std::memory_order_relaxed);
@@ -124,8 +125,9 @@ class AddressBook {
   std::shared_ptr<Mirror> Twin(std::uint64_t address) const;
   // Returns the mirror that contains `address`, on either side; null if there is none.
   std::shared_ptr<Mirror> MirrorAt(std::uint64_t address) const;
-  // Gives the block a device copy that ends with it, and returns the copy. If another thread was
-  // first, returns that thread's copy; null if the block no longer exists.
+  // Stores a device copy of the on-demand block that begins at `address`, until the block is
+  // removed, and returns the copy. If another thread has stored one before, returns that one; null
+  // if the block no longer exists.
   std::shared_ptr<Mirror> SetTwin(std::uint64_t address, std::shared_ptr<Mirror> twin);
   // Removes the block of this kind that begins at `address` and frees its memory.
   bool Remove(std::uint64_t address, BlockKind kind);

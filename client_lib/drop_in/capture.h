@@ -25,7 +25,7 @@ enum class CaptureMode : int { kGlobal = 0, kThreadLocal = 1, kRelaxed = 2 };
 // CUstreamCaptureStatus.
 enum class CaptureStatus : int { kNone = 0, kActive = 1, kInvalidated = 2 };
 
-// One capture, from its begin in the first stream to its end there.
+// One capture, from its beginning in the first stream to its end in the same stream.
 struct CaptureSequence {
   std::uint64_t id = 0;
   CaptureMode mode = CaptureMode::kGlobal;
@@ -49,18 +49,20 @@ struct CapturePoint {
   std::vector<EdgeData> shown_edges;
 };
 
-// All captures of the process and their streams. A capture ends with its first stream. Other
-// streams that are destroyed leave their work in it. When a thread ends, its captures end.
+// All captures of the process and their streams. A capture ends with its first stream, such as the
+// default stream of a thread that ends. Other streams that are destroyed leave their work in the
+// capture.
 //
 // GraphsMutex guards everything except Any.
 class Captures {
  public:
-  // Returns whether a stream may be in a capture. Cheap, because every command calls it. Visible to
-  // a thread that began a capture or that synchronized with one that did.
+  // Returns whether a stream may be in a capture. Takes no lock, so that every command can call it.
+  // Observes the captures that the calling thread began, and those that other threads began before
+  // they synchronized with it.
   bool Any() const { return any_.load(std::memory_order_relaxed); }
 
-  // `users_graph` is the program's graph, whose nodes `front` precede the captured ones; null to
-  // create a graph.
+  // Begins a capture into `users_graph`, a graph of the program whose nodes `front` precede the
+  // captured nodes. Creates a graph if `users_graph` is null.
   Code Begin(const std::shared_ptr<CudaStream>& stream, CaptureMode mode,
              std::shared_ptr<Graph> users_graph, std::vector<std::shared_ptr<GraphNode>> front)
       GPUSHARED_REQUIRES(GraphsMutex());
@@ -80,8 +82,9 @@ class Captures {
       GPUSHARED_REQUIRES(GraphsMutex());
   // Returns whether the stream is a legacy stream that would wait for a captured one.
   bool IsLegacyBlocked(const CudaStream& stream) GPUSHARED_REQUIRES(GraphsMutex());
-  // Returns the error of a command that no capture can contain, and invalidates the capture.
-  // Success if the stream is in no capture.
+  // Rejects a command that no capture can contain: if the stream is in a capture, or is a legacy
+  // stream that would wait for a captured one, invalidates the captures and returns the error.
+  // Otherwise returns kSuccess.
   Code RejectCommand(const CudaStream& stream) GPUSHARED_REQUIRES(GraphsMutex());
   // As RejectCommand, for commands that involve all streams of a context.
   Code RejectInContext(const Context& context) GPUSHARED_REQUIRES(GraphsMutex());
@@ -100,7 +103,7 @@ class Captures {
   // Returns the captures with a stream that meets the condition.
   std::vector<CaptureSequence*> Matching(const Condition& condition)
       GPUSHARED_REQUIRES(GraphsMutex());
-  // Invalidates these captures. Returns whether there were any.
+  // Invalidates the captures that Matching returns. Returns whether there were any.
   bool Invalidate(const Condition& condition) GPUSHARED_REQUIRES(GraphsMutex());
 
   std::unordered_map<std::uint64_t, CapturedStream> streams_

@@ -44,7 +44,8 @@ Code Begin(StreamHandle handle, int mode, GraphHandle users_graph,
                                       std::move(graph), std::move(front));
 }
 
-// Calls `use` with the position of the stream in its capture; null if it is in none.
+// Calls `use` with the position of the stream in its capture, or with null if no capture contains
+// the stream.
 template <typename Use>
 Code WithPoint(StreamHandle handle, const Use& use) {
   const Current current;
@@ -108,8 +109,9 @@ Code StreamGetCaptureInfoV2(StreamHandle handle, int* status, std::uint64_t* id,
   return StreamGetCaptureInfoV3(handle, status, id, graph, needs, nullptr, count);
 }
 
-// Outputs that do not apply are set to zero or null, because programs check these instead of the
-// status. Edges have no data here, but programs read one entry per handle.
+// Without an active capture, all outputs except the status and the id are set to zero or null,
+// because some programs check those instead of the status. Edges have no data here, but programs
+// read one entry per handle.
 Code StreamGetCaptureInfoV3(StreamHandle handle, int* status, std::uint64_t* id, GraphHandle* graph,
                             const GraphNodeHandle** needs, const EdgeData** edges,
                             std::size_t* count) {

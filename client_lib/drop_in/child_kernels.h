@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels launched by kernels. common/ptx/link/child_kernels.h describes how they request it.
+// Kernels launched by kernels. common/ptx/link/child_kernels.h describes how a kernel requests a
+// launch.
 
 #ifndef GPUSHARED_CLIENT_LIB_DROP_IN_CHILD_KERNELS_H_
 #define GPUSHARED_CLIENT_LIB_DROP_IN_CHILD_KERNELS_H_

@@ -189,7 +189,7 @@ Status Context::WaitFor(const Stream& waiter, const Stream& earlier) const {
   const Result<Event> point = session_->client().CreateEvent();
   if (!point.ok()) return point.status();
   if (Status status = earlier.Record(*point); !status.ok()) return status;
-  // Finished work needs no record in the queue.
+  // If the work has already finished, no wait is submitted.
   const Status ended = point->Query();
   return ended.code() == StatusCode::kNotReady ? waiter.Wait(*point) : ended;
 }

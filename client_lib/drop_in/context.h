@@ -95,7 +95,7 @@ class Context : public std::enable_shared_from_this<Context> {
   Code SetLimit(int limit, std::size_t value);
 
   bool has_ended() const { return has_ended_.load(std::memory_order_acquire); }
-  // Frees what only the context owns: its streams without a handle, and its memory.
+  // Frees what only the context owns: its default streams, memory, textures and surfaces.
   void End();
 
   Result<std::shared_ptr<CudaStream>> NewStream(unsigned flags);

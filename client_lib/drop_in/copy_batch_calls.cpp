@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies with hints, single and in batches. They run one after another in stream order; the hints
-// permit more, but do not require it. If a hint states that the source may be invalid after the
-// call, the source must be read before the call returns. Page-locked and device memory is read only
-// when the stream reaches the copy, so the call waits for the copy.
+// permit other orders, but do not require them. If a hint states that the source may be invalid
+// after the call, the source must be read before the call returns. Page-locked and device memory is
+// read only when the stream reaches the copy, so the call then waits for the copy.
 #include <algorithm>
 #include <cstddef>
 #include <memory>

@@ -23,7 +23,7 @@ enum class HostWaits : bool { kNo, kYes };
 // One side of a copy: its first byte and the distances between rows and between slices.
 struct Side {
   bool is_device = false;
-  bool is_array = false;  // Inside an array, as checked by MakeArraySide.
+  bool is_array = false;  // Inside an array whose bounds have already been checked.
   std::uint64_t address = 0;
   std::size_t pitch_bytes = 0;
   std::size_t slice_bytes = 0;
@@ -88,9 +88,8 @@ Code CheckSide(Session& session, const Side& side, const Extent& extent) {
                                *bytes <= kHostAddressEnd - side.address &&
                                !session.virtual_memory().IsReserved(side.address);
     if (!can_be_memory) return Code::kInvalidValue;
-    // The address is in the range of device memory or was registered. It may be freed device
-    // memory, host memory that the program has since mapped at that address, or registered memory
-    // that the program has since unmapped.
+    // An address in the range of device memory may be freed device memory, or host memory that the
+    // program has since mapped there. The program may have unmapped registered memory.
     const bool is_doubtful = session.addresses().IsAmongDevice(side.address) ||
                              session.addresses().IsRegistered(side.address);
     if (!is_doubtful || IsMapped(side.address, *bytes)) return Code::kSuccess;
@@ -181,7 +180,7 @@ Code Copy(StreamHandle handle, Side to, Side from, const Extent& extent, HostWai
     Status status =
         extent.is_flat() ? CopyPlane(queue, to, from, extent) : CopySlices(queue, to, from, extent);
     if (!status.ok()) return status;
-    // For page-locked memory the library starts the copy and returns without waiting for its end.
+    // For page-locked memory the client library starts the copy and does not wait for its end.
     const bool must_wait = waits == HostWaits::kYes && use.is_none() &&
                            (IsPinned(session, to) || IsPinned(session, from));
     return must_wait ? queue.Synchronize() : Status::Ok();

@@ -26,8 +26,8 @@ struct TexelType {
     return format == TexelFormat::kFloat16 || format == TexelFormat::kFloat32;
   }
 };
-// Returns the type for a CUarray_format; no value for unsupported formats: planar and
-// block-compressed images, three channels.
+// Returns the type of a texel. No value unless `format` is a CUarray_format of integers or floats
+// (not normalized, planar or block-compressed) and there are 1, 2 or 4 channels.
 std::optional<TexelType> GetTexelType(int format, unsigned channels);
 
 // Array: device memory with contiguous rows and slices.

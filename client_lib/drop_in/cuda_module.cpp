@@ -88,8 +88,8 @@ void CudaModule::Add(const std::shared_ptr<Session>& session, Module module) {
       starts_kernels_.store(true, std::memory_order_relaxed);
     }
     if (variable.bytes == 0) continue;
-    // A variable at an address that the program also uses cannot be copied to or from, but kernels
-    // can access it.
+    // A variable at an address at which the program already has memory cannot be inserted. The
+    // program cannot copy to or from the variable, but kernels can access it.
     static_cast<void>(session->addresses().Insert(
         {.address = variable.address,
          .bytes = variable.bytes,

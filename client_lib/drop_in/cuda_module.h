@@ -49,11 +49,13 @@ class CudaModule {
   void set_handle(ModuleHandle handle) { handle_.store(handle, std::memory_order_relaxed); }
   FunctionHandle GetHandle(const std::string& kernel) const;
   void SetHandleOf(const std::string& kernel, FunctionHandle handle);
-  // Whether kernels of this module launch kernels (common/ptx/link/child_kernels.h). A launch of
-  // such a module holds `children_mutex`, because all of its kernels write to one queue.
+  // Whether kernels of this module launch kernels (common/ptx/link/child_kernels.h). Every launch
+  // of a kernel of such a module holds `children_mutex` until the launched kernels have ended,
+  // because all kernels of the module write to one queue.
   bool starts_kernels() const { return starts_kernels_.load(std::memory_order_relaxed); }
-  Mutex children_mutex;  // Held during a launch that launches kernels.
-  // Returns the module in this session; kNotFound if it does not belong to the session.
+  Mutex children_mutex;  // Held from such a launch to its end.
+  // Returns the module as loaded in this session. Loads a library that the session has not loaded
+  // yet; kNotFound for a module of another session.
   Result<Module> In(const std::shared_ptr<Session>& session);
 
  private:
@@ -66,9 +68,9 @@ class CudaModule {
   void Add(const std::shared_ptr<Session>& session, Module module) GPUSHARED_REQUIRES(mutex_);
 
   const bool is_library_;
-  const std::vector<std::byte> image_;    // Libraries only.
-  std::weak_ptr<const Context> context_;  // Modules only.
-  const std::uint64_t variables_id_;      // Identifies its variables in address books.
+  const std::vector<std::byte> image_;    // Empty for a module.
+  std::weak_ptr<const Context> context_;  // Null for a library.
+  const std::uint64_t variables_id_;      // Block::buffer_id of the variables in address books.
   std::atomic<ModuleHandle> handle_{nullptr};
   std::atomic<bool> starts_kernels_{false};
   mutable Mutex mutex_;

@@ -73,7 +73,8 @@ class Submission {
   Submission(const Submission&) = delete;
   Submission& operator=(const Submission&) = delete;
 
-  // Returns the status of `submit`, a call that takes the stream.
+  // Calls `submit` with the client stream and returns its status. If the order of the streams could
+  // not be established, returns that error without the call.
   template <typename Submit>
   Status Run(const Submit& submit) const {
     return order_.ok() ? submit(stream_.stream()) : order_;

@@ -21,7 +21,7 @@ class DefaultStreamScope {
   static DefaultStream current() { return current_; }
 
  private:
-  // NOLINTNEXTLINE: a member of each thread, which clang-tidy takes for a global variable.
+  // NOLINTNEXTLINE: thread-local, but clang-tidy reports it as a global variable.
   static inline thread_local DefaultStream current_ = DefaultStream::kLegacy;
   const DefaultStream before_;
 };

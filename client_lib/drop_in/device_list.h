@@ -15,8 +15,8 @@ namespace gpushared::drop_in {
 // GPUSHARED_DEVICE select. Holds no session afterwards.
 Result<std::vector<DeviceProperties>> ListDevices();
 
-// Returns the device's UUID, or a number derived from its name that is the same in every process at
-// any time.
+// Returns the device's UUID. If the device has none, returns a number that is derived from its id
+// and is the same in every process at any time.
 Uuid DeviceUuid(const DeviceProperties& device);
 
 }  // namespace gpushared::drop_in

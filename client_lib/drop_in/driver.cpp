@@ -68,7 +68,8 @@ void Driver::EndContext(const std::shared_ptr<Context>& context) {
 
 Code CudaDevice::Sound(std::shared_ptr<Session>& session) {
   session = session_.lock();
-  // A fault, or the end of the server, ends the contexts that observed it, but not later ones.
+  // A fault or the end of the server makes the session of the existing contexts unusable. Later
+  // contexts get a new session.
   if (session != nullptr && session->sticky() == Code::kSuccess &&
       session->client().status().ok()) {
     return Code::kSuccess;

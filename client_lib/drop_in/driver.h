@@ -49,8 +49,8 @@ struct CudaLink {
   Parts parts GPUSHARED_GUARDED_BY(mutex);
 };
 
-// Source of stream-ordered memory of one place: the default pool, which always exists, or the pool
-// that the program has set instead.
+// Source of stream-ordered memory of one location: the default pool, which always exists, or the
+// pool that the program has set instead.
 //
 // Thread-safe.
 class PoolChoice {

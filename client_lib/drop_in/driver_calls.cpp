@@ -25,8 +25,8 @@ constexpr std::uint64_t kProcPerThreadStream = 2;
 
 // First halves of the ids of two tables. NVIDIA's runtime fails without the table
 // 6bd5fb6c-5bf4-e74a; cuFFT, which does not contain the runtime, fails without 21318c60-9714-3248.
-// Deliberately incomplete, because `gpusharedctl doctor` recognizes files that request these tables
-// by their complete ids.
+// The ids are deliberately incomplete, because `gpusharedctl doctor` searches files for complete
+// ids to find those that request these tables.
 constexpr std::array<std::uint64_t, 2> kNeededTables = {0x4ae7f45b6cfbd56b, 0x48321497608c3121};
 
 // Returns the newest form of the function that a program written for `version` can call. Functions
@@ -86,8 +86,8 @@ Code GetProcAddress(const char* name, void** function, int version, std::uint64_
   return code == Code::kSuccess && *function == nullptr ? Code::kNotFound : code;
 }
 
-// NVIDIA's libraries use these tables to verify that the driver is NVIDIA's, which this library
-// does not claim to be. This library has no such tables; some programs that request one also work
+// NVIDIA's libraries use these tables to verify that the driver is NVIDIA's. This library does not
+// claim to be NVIDIA's driver and has no such tables; some programs that request a table also work
 // without it.
 Code GetExportTable(const void** table, const Uuid* id) {
   if (AnyNull(table, id)) return Code::kInvalidValue;

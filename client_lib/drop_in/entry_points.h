@@ -25,7 +25,7 @@ struct Function {
   void* address;
 };
 
-// Returns all functions, by name, then by version.
+// Returns all functions, sorted by name, then by version.
 std::span<const Function> Functions();
 
 // Makes the jump of every symbol lead to `target`(index in Functions()). Returns false, without any

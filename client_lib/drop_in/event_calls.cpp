@@ -13,7 +13,7 @@ namespace {
 constexpr unsigned kBlockingSync = device::cuda::kEventBlockingSync;
 constexpr unsigned kDisableTiming = device::cuda::kEventDisableTiming;
 constexpr unsigned kInterprocess = 0x4;
-constexpr unsigned kExternal = 1;  // Flag of a record: it becomes a node if the stream is captured.
+constexpr unsigned kExternal = 1;  // In a captured stream, the record becomes a node.
 
 // Returns the event of a handle. Needs no current context.
 Code FindEvent(EventHandle handle, std::shared_ptr<CudaEvent>& event) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs of work as data, without a driver. GraphsMutex guards all of it, except types that are
-// constant.
+// Graphs of work as data, without a driver. GraphsMutex guards all graphs and their parts, except
+// objects that are constant.
 
 #ifndef GPUSHARED_CLIENT_LIB_DROP_IN_GRAPH_H_
 #define GPUSHARED_CLIENT_LIB_DROP_IN_GRAPH_H_
@@ -52,7 +52,7 @@ struct HostWork {
   HostNodeParameters host;
 };
 struct ChildWork {
-  std::shared_ptr<Graph> graph;  // Owned by this node.
+  std::shared_ptr<Graph> graph;  // Belongs only to the node that has this work.
 };
 struct EmptyWork {};
 struct EventWaitWork {
@@ -63,7 +63,7 @@ struct EventRecordWork {
 };
 
 struct AllocateWork {
-  MemoryNodeParameters parameters;  // Include the address, but not the access list.
+  MemoryNodeParameters parameters;  // Contains the address, but not the access list.
   std::shared_ptr<GraphMemory> memory;
 };
 struct FreeWork {
@@ -114,15 +114,15 @@ struct GraphNode : std::enable_shared_from_this<GraphNode> {
   Graph* graph = nullptr;         // Null once the node is destroyed.
   std::shared_ptr<const Work> work;
   std::vector<GraphNode*> needs;     // Dependencies in the same graph; they run first.
-  bool is_enabled = true;            // Whether an executable graph runs it.
-  GraphNodeHandle handle = nullptr;  // Created when the program first requests it.
-  std::vector<void*> shown;          // Parameters last returned to the program.
+  bool is_enabled = true;            // Whether launches of an executable graph run the node.
+  GraphNodeHandle handle = nullptr;  // Created when the program first requests the handle.
+  std::vector<void*> shown;          // Kernel parameters that the program last requested.
 };
 
 // Nodes and their order. Must be owned by a shared pointer.
 class Graph : public std::enable_shared_from_this<Graph> {
  public:
-  // Limit for nested graphs, because the library traverses them recursively.
+  // Limit of the depth of nesting. Exists because the library traverses nested graphs recursively.
   static constexpr std::size_t kDepthMax = 64;
 
   Graph();
@@ -202,7 +202,8 @@ class GraphExec {
 
   // Created by the first launch.
   std::shared_ptr<ServerGraphs> server_graphs;
-  // A launch waits for the previous launch, which may have been in another stream.
+  // Whether there was a launch, and its stream. The next launch waits for it, even in another
+  // stream.
   bool has_launched = false;
   std::weak_ptr<CudaStream> last_stream;
 

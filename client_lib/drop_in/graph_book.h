@@ -47,7 +47,8 @@ class GPUSHARED_SCOPED_CAPABILITY GraphBook {
     const EdgeData* edges = nullptr;  // Null if no edge has data.
     std::size_t count = 0;
   };
-  // Finds nodes of this graph, without duplicates. kInvalidValue if a handle is not a node of it.
+  // Appends the nodes of `needs` to `nodes`. kInvalidValue if a handle is not of a node of this
+  // graph or occurs twice; errors of CheckEdges.
   Code FindNodes(const Graph& graph, const Dependencies& needs,
                  std::vector<GraphNode*>& nodes) const;
 

@@ -59,7 +59,7 @@ void PutUsualEdges(EdgeData* data, std::size_t count) {
   if (data != nullptr) std::fill_n(data, count, EdgeData{});
 }
 
-// Rejects removing nodes or edges, as CUDA does.
+// Returns the error for the removal of a node or an edge from a graph with memory, as in CUDA.
 Code RejectLossOfNodes() {
   return Reject(Code::kNotSupported,
                 "rejected: a graph that allocates or frees memory must keep its nodes and edges");
@@ -236,7 +236,7 @@ Code GraphNodeGetContainingGraph(GraphNodeHandle handle, GraphHandle* graph) {
   });
 }
 
-// ---- numbers, as shown by cuGraphDebugDotPrint
+// ---- numbers; cuGraphDebugDotPrint shows those of nodes
 
 Code GraphNodeGetLocalId(GraphNodeHandle handle, unsigned* id) {
   if (AnyNull(id)) return Code::kInvalidValue;

@@ -75,7 +75,7 @@ Code Replay(const EventRecordWork& work, StreamHandle stream) {
   return EventRecord(work.event, stream);
 }
 Code Replay(const EmptyWork&, StreamHandle) { return Code::kSuccess; }
-// Does nothing, because the plan contains the nodes of the nested graph as well.
+// Never called, because a plan contains the nodes of a nested graph in place of the child node.
 Code Replay(const ChildWork&, StreamHandle) { return Code::kSuccess; }
 
 // Waits for the previous launch of the executable graph.

@@ -154,7 +154,7 @@ Code Add(GraphNodeHandle* handle, GraphHandle graph_handle, const Dependencies& 
   return Code::kOutOfMemory;
 }
 
-// Reads the work of a node, which must be of this kind.
+// Calls `use` with a node and its work, which must be a Kind; otherwise returns kInvalidValue.
 template <typename Kind, typename Use>
 Code Get(GraphNodeHandle handle, const void* result, const Use& use) {
   if (AnyNull(result)) return Code::kInvalidValue;
@@ -204,7 +204,7 @@ Code SetInExec(GraphExecHandle handle, GraphNodeHandle original, const Given& gi
   exec->ForgetPlan();
   const auto* const child = std::get_if<ChildWork>(&work);
   if (child == nullptr) return Change(*node, std::move(work));
-  // The nested graph is kept and gets the work of the given one.
+  // The nested graph is kept; the work of its nodes is replaced by that of the given graph.
   const auto* const own = std::get_if<ChildWork>(node->work.get());
   if (own == nullptr) return Code::kInvalidValue;
   return own->graph->Update(*child->graph).outcome == UpdateOutcome::kSuccess ? Code::kSuccess
@@ -268,7 +268,7 @@ Code GraphExecKernelNodeSetParams(GraphExecHandle exec, GraphNodeHandle node,
 
 namespace {
 
-// Returns whether a node stores the launch attribute; others have no effect here.
+// Returns whether a node stores the launch attribute. The calls below reject all others.
 bool IsKnown(int attribute) {
   return attribute == static_cast<int>(LaunchAttributeId::kCooperative) ||
          attribute == static_cast<int>(LaunchAttributeId::kClusterDimension);

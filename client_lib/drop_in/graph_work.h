@@ -20,7 +20,7 @@ Code MakeKernelWork(FunctionHandle function, const LaunchShape& shape, void** pa
 Code CheckShape(const Copy3d& copy);
 Code CheckShape(const FillNodeParameters& fill);
 
-// Allocates memory of the device that the parameters name, which must have a context.
+// Allocates memory of the device that the parameters name. That device must have a context.
 Code MakeAllocateWork(const MemoryNodeParameters& given, AllocateWork& work);
 // kInvalidValue if no memory of a node begins at `address`.
 Code MakeFreeWork(DevicePointer address, FreeWork& work);

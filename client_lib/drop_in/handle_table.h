@@ -75,7 +75,8 @@ class HandleTable {
     return true;
   }
 
-  // Returns the removed objects, because their destructors may need other locks.
+  // Removes all objects that meet the condition, and returns them, so that they are destroyed
+  // without the lock: their destructors may need other locks.
   template <typename Condition>
   std::vector<std::shared_ptr<Object>> RemoveIf(const Condition& condition) {
     std::vector<std::shared_ptr<Object>> removed;

@@ -44,8 +44,8 @@ void HostCalls::AddLoose(const std::function<void(Code)>& call) {
   if (HaveThreadFor(nullptr)) Append({.stream = nullptr, .front = std::nullopt, .call = call});
 }
 
-// Starts a thread if there are fewer than streams with calls, including this stream, and fewer than
-// kThreadsMax. Returns false only if no thread exists and none can be started.
+// Starts a thread if the number of threads is below kThreadsMax and below the number of streams
+// with calls, including `stream`. Returns false only if no thread exists and none can be started.
 bool HostCalls::HaveThreadFor(const CudaStream* stream) {
   std::set<const CudaStream*> streams = {stream};
   for (const Call& each : calls_) streams.insert(each.stream.get());
@@ -128,8 +128,8 @@ void HostCalls::Await(const CudaStream& stream) {
   AwaitCalls([&](const Call& call) { return call.stream.get() == &stream; });
 }
 
-// Waits without the context's lock, because work that is submitted to other streams during the wait
-// need not be awaited.
+// The context's lock need not be held during the wait, because work that is submitted to other
+// streams in the meantime need not be awaited.
 void HostCalls::AwaitBefore(const CudaStream& stream) {
   Await(stream);
   for (const auto& other : stream.context().OrderedBefore(stream)) Await(*other);

@@ -31,11 +31,12 @@ class HostCalls {
   static constexpr std::size_t kThreadsMax = 16;
 
   static HostCalls& Get();
-  // Returns whether the calling thread is one of these threads, on which calls of the driver are
-  // not allowed.
+  // Returns whether the calling thread is a thread of this object. Host functions on such a thread
+  // may not call the driver.
   static bool IsInside();
 
-  // Returns whether any function is queued or running. Cheap, because every command calls it.
+  // Returns whether any function is queued or running. Takes no lock, so that every command can
+  // call it.
   bool has_any() const { return count_.load(std::memory_order_acquire) != 0; }
 
   // Queues `call` after the stream's queued functions; `call` receives the code of the preceding
@@ -75,8 +76,8 @@ class HostCalls {
   std::atomic<std::size_t> count_{0};  // Size of calls_.
   Mutex mutex_;
   std::condition_variable added_, ended_;
-  std::list<Call> calls_ GPUSHARED_GUARDED_BY(mutex_);          // Including those that run.
-  std::set<const Call*> running_ GPUSHARED_GUARDED_BY(mutex_);  // On threads of this object.
+  std::list<Call> calls_ GPUSHARED_GUARDED_BY(mutex_);          // Queued and running calls.
+  std::set<const Call*> running_ GPUSHARED_GUARDED_BY(mutex_);  // Elements of calls_ that run now.
   std::uint64_t last_number_ GPUSHARED_GUARDED_BY(mutex_) = 0;
   std::size_t threads_ GPUSHARED_GUARDED_BY(mutex_) = 0;
 };

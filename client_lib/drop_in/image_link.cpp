@@ -80,7 +80,7 @@ Status ImageLink::Add(std::string_view name, std::string_view bytes) {
 Result<std::string> ImageLink::LinkTexts() const {
   std::vector<std::string> texts;
   std::vector<ptx::LinkInput> inputs;
-  texts.reserve(inputs_.size());  // The linker's inputs point into it.
+  texts.reserve(inputs_.size());  // The texts must not move, because `inputs` points to them.
   for (const Input& input : inputs_) {
     Result<std::string> text = ptx::ExtractPtx(std::as_bytes(std::span(input.bytes)));
     if (!text) {

@@ -34,8 +34,8 @@ class ImageLink {
   Status AddFatbin(std::string_view name, std::string_view fatbin);
   // Uses the fatbins in an object file of nvcc -dc. kUnsupported if it has none.
   Status AddObject(std::string_view name, std::string_view object);
-  // Accepts libcudadevrt.a, which provides grid synchronization. kUnsupported for any other
-  // library.
+  // Accepts libcudadevrt.a, which provides grid synchronization, and does not count it as an input.
+  // kUnsupported for any other library.
   Status AddLibrary(std::string_view name, std::string_view archive);
 
   // Limits the registers of kernels whose PTX does not specify a limit (.maxnreg). With a limit,

@@ -49,7 +49,7 @@ class JitLog {
           wall_time_ = &values[i];
           break;
         default:
-          break;  // Hints for a compiler that is not used here.
+          break;  // Other options do not concern the log.
       }
     }
     info_.Write("");
@@ -69,7 +69,7 @@ class JitLog {
   struct Buffer {
     char* text = nullptr;
     unsigned bytes = 0;
-    void** written = nullptr;  // Where the number of bytes written is returned.
+    void** written = nullptr;  // Option value that receives the number of bytes written.
 
     void Size(unsigned bytes_max, void** place) {
       bytes = bytes_max;
@@ -86,7 +86,7 @@ class JitLog {
     }
   };
   Buffer info_, error_;
-  void** wall_time_ = nullptr;  // Value of the program's option.
+  void** wall_time_ = nullptr;  // Option value that receives the time; null without the option.
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 

@@ -51,8 +51,8 @@ Code WithFacts(FunctionHandle handle, const Use& use) {
   });
 }
 
-// Returns the value that the program has set, or a fact about the kernel; zero for attributes that
-// CUDA adds later.
+// Returns the value that the program has set, or a fact about the kernel; zero for all other
+// attributes.
 int Fact(const DeviceProperties& device, const CudaKernel& of, const Kernel& kernel,
          int attribute) {
   const int set = of.set_attributes[static_cast<std::size_t>(attribute)].load();

@@ -39,8 +39,8 @@ Code GetBuffer(void** extra, std::span<const std::byte>& packed) {
   return Code::kSuccess;
 }
 
-// Parameters of a launch in the kernel's layout. Small ones are stored on the stack, because every
-// launch needs them.
+// Parameters of a launch in the kernel's layout. Small ones are stored on the stack, so that most
+// launches allocate no memory.
 class PackedParameters {
  public:
   // Zero-initialized, so that padding does not leak memory of the program.
@@ -55,7 +55,7 @@ class PackedParameters {
  private:
   static constexpr std::size_t kBytesOnStack = 512;
   const std::size_t bytes_;
-  std::array<std::byte, kBytesOnStack> few_;  // Uninitialized until the end of the constructor.
+  std::array<std::byte, kBytesOnStack> few_;  // Only the bytes in use are initialized.
   std::vector<std::byte> many_;
 };
 

@@ -15,7 +15,7 @@ namespace gpushared::drop_in {
 
 // Returns whether the log is enabled. Thread-safe, as are the functions below.
 bool IsLogging();
-// Writes one line, prefixed with the process, if IsLogging().
+// Writes one line, prefixed with the process id, if IsLogging().
 void LogLine(std::string_view line);
 
 // Writes the line to stderr if `gpusharedctl run` started the program. Does so once per

@@ -40,7 +40,7 @@ def cuda_version(include):
 
 
 def symbol_of(name, place, per_thread):
-    """Returns the symbol of the n-th version of a function; test_driver_abi compares the signatures."""
+    """Returns the symbol of the n-th version of a function; driver_abi_test.cpp compares the signatures."""
     suffix = "" if place == 0 else f"_v{place + 1}"
     return name + suffix + per_thread
 

@@ -33,8 +33,8 @@ struct Holder {
   int ordinal = 0;
 };
 
-// Returns the only session besides `except` that has memory at the address. None if several have,
-// because each device assigns its addresses independently.
+// Returns the only session besides `except` that has memory at the address. Several sessions may
+// have memory there, because each device assigns its addresses independently; then returns none.
 Holder OnlyHolder(std::uint64_t address, const Session* except) {
   Holder holder;
   Driver& driver = Driver::Get();
@@ -57,8 +57,9 @@ Holder GetHolder(std::uint64_t address, const Current& current) {
   return OnlyHolder(address, here.get());
 }
 
-// Calls `free` with the session of the current context, then with the session that has the address.
-// Returns `unknown` if no session has it.
+// Calls `free` with the session of the current context and, unless that returns a code, with the
+// only other session that has memory at the address. If neither call returns a code, returns
+// `unknown`, or kInvalidContext without a current context.
 template <typename Free>
 Code FreeAnywhere(std::uint64_t address, const Free& free, Code unknown) {
   const Current current;
@@ -188,8 +189,8 @@ Code MemAllocManaged(DevicePointer* address, std::size_t bytes, unsigned flags) 
   return code;
 }
 
-// Kernels can access the memory regardless of the attachment, and so can the program while other
-// kernels run.
+// Has the same effect for every attachment: kernels of all streams can access the memory, and the
+// program can do so while kernels run.
 Code StreamAttachMemAsync(StreamHandle handle, DevicePointer address, std::size_t, unsigned) {
   const Current current;
   const StreamChoice stream(current, handle);
@@ -344,7 +345,7 @@ Code MemHostUnregister(void* address) {
     const bool is_here =
         block && block->kind == BlockKind::kRegistered && block->address == GetAddress(address);
     if (!is_here) return std::nullopt;
-    // The program must see the writes of kernels before it uses the memory exclusively again.
+    // The writes of kernels must be in the program's memory before the kernels lose access to it.
     const std::shared_ptr<Mirror> mirror = block->is_reached_on_demand()
                                                ? addresses.Twin(GetAddress(address))
                                                : addresses.MirrorAt(GetAddress(address));
@@ -450,7 +451,7 @@ Code PointerGetAttribute(void* value, int attribute, DevicePointer address) {
                : Code::kInvalidValue;
 }
 
-// Accepts any pointer; attributes that do not apply to it are zero.
+// Accepts any pointer. Attributes that do not apply to it are zero, but the ordinal is then -2.
 Code PointerGetAttributes(unsigned count, int* attributes, void** values, DevicePointer address) {
   if (count == 0 || AnyNull(attributes, values)) return Code::kInvalidValue;
   const Current current;

@@ -190,7 +190,7 @@ std::unique_ptr<PooledMemory> KeptMemory::TakeKept(const MemoryPool& pool, std::
   auto found = std::find_if(first, last,
                             [&](const auto& entry) { return entry.second.stream_id == stream_id; });
   if (found == last) {
-    // The first entry was freed earliest; if it is still in use, so are the others.
+    // Checks only the first entry, which was freed earliest and is the most likely to have ended.
     if (first == last || !pool.is_opportunistic() || !HasEnded(first->second.freed)) return nullptr;
     found = first;
   }

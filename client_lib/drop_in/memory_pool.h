@@ -23,7 +23,7 @@ namespace gpushared::drop_in {
 // Thread-safe.
 class MemoryPool {
  public:
-  // Granularity of a pool, so that memory can be reused for slightly different sizes.
+  // Sizes are rounded up to a multiple of this, so that memory can be reused for similar sizes.
   static constexpr std::size_t kStepBytes = 512;
   // Ordinal of a pool of host memory, which programs access like page-locked memory.
   static constexpr int kHost = -1;
@@ -106,8 +106,8 @@ class PooledMemory {
 };
 
 // Freed memory of a session's pools, kept for reuse. The stream that freed the memory can reuse it
-// immediately, other streams once the work before the free has ended. Calls that wait for work
-// release kept memory.
+// immediately. Other streams can do so once the work before the free has ended, if the pool is
+// opportunistic. Calls that wait for work release kept memory of pools above their threshold.
 //
 // Thread-safe.
 class KeptMemory {
@@ -124,8 +124,7 @@ class KeptMemory {
   void GiveBack();
   // Releases memory of this pool until it holds at most `bytes`.
   void TrimTo(const MemoryPool& pool, std::uint64_t bytes);
-  // Releases all memory of a pool that the program has destroyed. Earlier commands may still use
-  // it.
+  // Releases all kept memory of a pool. Earlier commands may still use the memory.
   void Drop(const MemoryPool& pool);
 
  private:

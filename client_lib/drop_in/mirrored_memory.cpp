@@ -123,7 +123,7 @@ Status MirroredMemory::Send(Entry& entry, const Mirror& mirror, bool& has_sent) 
       if (status.ok()) status = TakeBack(entry, mirror);
       if (!status.ok()) return status;
       entry.is_written = false;
-      continue;  // The part has changed.
+      continue;  // Compares the part again, because TakeBack may have changed it.
     }
     if (first != last) {
       const std::size_t begin = at + static_cast<std::size_t>(first - part_.data());

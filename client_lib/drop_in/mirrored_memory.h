@@ -115,13 +115,13 @@ class MirroredMemory {
   // Runs `submit`, which puts commands on the stream with this number.
   Status Submit(const MirrorUse& use, const Stream& stream, std::uint64_t stream_id,
                 const std::function<Status()>& submit);
-  // Records that a copy to page-locked memory was submitted, which arrives later.
+  // Records that a copy to page-locked memory was submitted, whose bytes may arrive later.
   void RecordCopyToHost() { has_copies_to_host_.store(true, std::memory_order_release); }
   // Called when the caller has observed the end of work: writes the results of that work to the
   // program's memory.
   Status ToHost();
-  // As ToHost, for all submitted work, which it waits for. kInvalidArgument if the program has
-  // unmapped such memory.
+  // Waits for the submitted commands that may write mirrored memory, then writes the results in
+  // this mirror to the program's memory. kInvalidArgument if the program has unmapped its memory.
   Status AwaitToHost(const Mirror& mirror);
 
  private:

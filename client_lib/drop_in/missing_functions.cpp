@@ -99,7 +99,7 @@ constexpr Reason kReasons[] = {
     {"cuFlushGPUDirect", "no other device writes to the memory"},
     {"cuLibraryGetUnifiedFunction", "functions shared by programs and kernels are not supported"},
     {"cuLogs", "set GPUSHARED_LOG"},
-    // Forms of CUDA 2 and 3.1, by the forms that replaced them.
+    // Forms of CUDA 2 and 3.1, which the _v2 forms replaced.
     {"cuArray", kOldForm},
     {"cuDeviceTotalMem", kOldForm},
     {"cuMem", kOldForm},

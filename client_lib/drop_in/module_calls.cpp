@@ -25,8 +25,7 @@
 namespace gpushared::drop_in {
 namespace {
 
-// Returns whether the PTX version of the image is unknown, for which CUDA has a separate error
-// code.
+// Returns whether the PTX version of the image is unknown. CUDA has a separate error code for that.
 bool HasUnknownVersion(std::span<const std::byte> image) {
   const Result<std::string> text = ptx::ExtractPtx(image);
   if (!text.ok()) return false;
@@ -36,8 +35,8 @@ bool HasUnknownVersion(std::span<const std::byte> image) {
 
 // Returns the driver's code for a rejected image.
 Code LoadCode(Session& session, const Status& status, std::span<const std::byte> image) {
-  // Documented as "a PTX JIT compilation failed". OUT_OF_MEMORY would make programs free device
-  // memory and retry, which does not help here.
+  // INVALID_PTX is documented as "a PTX JIT compilation failed". OUT_OF_MEMORY would make programs
+  // free device memory and retry, which does not help here.
   if (status.code() == StatusCode::kLimitExceeded) {
     return Reject(Code::kInvalidPtx, status.message());
   }
@@ -106,7 +105,7 @@ Code Load(const void* image, bool is_library, unsigned option_count, const JitOp
   return Code::kSuccess;
 }
 
-// Appends a NUL, which an image without a size needs.
+// Reads a file into `image` and appends a NUL, which an image without a size needs.
 Code ReadImage(const char* path, std::vector<char>& image) {
   if (AnyNull(path)) return Code::kInvalidValue;
   std::ifstream file(path, std::ios::binary);

@@ -23,7 +23,7 @@ Code FindLimits(FunctionHandle function, OccupancyLimits& limits) {
   return Code::kSuccess;
 }
 
-// Threads and blocks of a described launch.
+// Threads per block and blocks per cluster of the launch that a LaunchConfig describes.
 struct Asked {
   int block_threads = 0;
   std::uint64_t cluster_blocks = 1;

@@ -31,7 +31,7 @@ class ContextScope {
   Code code() const { return code_; }
 
  private:
-  const StreamScope without_stream_{nullptr};  // Regardless of the stream that the call names.
+  const StreamScope without_stream_{nullptr};  // Hides the stream that the current call names.
   const Code code_;
 };
 
@@ -61,9 +61,9 @@ struct Piece {
   std::size_t rows = 0, width_bytes = 0;
 };
 
-// Moves one side of the copy to the beginning of the piece. For memory, rows are counted from its
-// beginning, because the given height applies to the whole copy and not to a piece in a later
-// slice; arrays have separate slices. kInvalidValue on overflow.
+// Moves one side of the copy to the beginning of the piece. For memory, converts slices to rows and
+// counts all rows from the beginning of the memory, because the given height applies to the whole
+// copy and not to a piece in a later slice. Arrays have separate slices. kInvalidValue on overflow.
 Code Place(CopySide& side, const Piece& piece) {
   side.x_bytes += piece.column_bytes;
   if (__builtin_add_overflow(side.z, piece.slice, &side.z) ||
@@ -177,7 +177,8 @@ Code InStream(ContextHandle to, ContextHandle from, StreamHandle stream, const O
 
 }  // namespace
 
-// Contexts of one device can access each other's memory anyway; CUDA does not enable access there.
+// Contexts of one device can access each other's memory anyway; CUDA does not enable access between
+// them.
 Code CtxEnablePeerAccess(ContextHandle handle, unsigned flags) {
   if (flags != 0) return Code::kInvalidValue;
   const Current current;

@@ -17,7 +17,7 @@ namespace {
 constexpr int kNoAccess = 0;
 constexpr int kReadOnly = 1;
 constexpr int kReadWrite = 3;
-constexpr std::size_t kAccessListMax = 4096;  // Devices; longer lists are invalid.
+constexpr std::size_t kAccessListMax = 4096;  // Longer lists of devices are invalid.
 
 // Calls `use` with the pool of the handle.
 template <typename Use>
@@ -125,8 +125,8 @@ Code Allocate(DevicePointer* address, std::size_t bytes, std::shared_ptr<MemoryP
   return Code::kSuccess;
 }
 
-// Zero bytes are valid here, as cuda-core's tests expect of NVIDIA's driver, but an error for
-// cuMemAlloc. Freeing null has no effect.
+// Returns null for an allocation of zero bytes, which NVIDIA's driver accepts here (as cuda-core's
+// tests expect) but not in cuMemAlloc. Freeing null has no effect.
 Code AllocateNothing(DevicePointer* address) {
   *address = 0;
   return Code::kSuccess;

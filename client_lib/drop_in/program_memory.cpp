@@ -23,8 +23,8 @@ constexpr std::size_t kPiecesMax = 1024;  // UIO_MAXIOV.
 
 std::uint64_t PageEnd(std::uint64_t address) { return (address / kPageBytes + 1) * kPageBytes; }
 
-// A sandbox may forbid the call. The memory is then assumed to be valid, as by a driver without
-// these checks.
+// Returns whether process_vm_readv or process_vm_writev has processed `wanted` bytes. Also true if
+// a sandbox forbids the call: the memory is then assumed to be valid, as by drivers without checks.
 bool IsDone(ssize_t done, std::size_t wanted) {
   return done == static_cast<ssize_t>(wanted) || (done < 0 && errno != EFAULT);
 }
@@ -97,7 +97,7 @@ __attribute__((no_sanitize("thread"))) void WriteDifferent(std::byte* to, const 
 
 }  // namespace
 
-// Queried in units of 16 MiB.
+// Queries 16 MiB per system call.
 bool IsMapped(std::uint64_t address, std::size_t bytes) {
   std::array<unsigned char, 4096> pages{};
   const std::uint64_t end = address + bytes;

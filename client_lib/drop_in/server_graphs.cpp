@@ -61,7 +61,8 @@ void ServerGraphs::Prepare(const Works& plan, const StreamChoice& stream) {
   if (!Follow(plan, context)) Make(plan, context);
 }
 
-// Returns whether the existing graphs can be updated to the plan, whose launches may have changed.
+// Updates the existing graphs to the plan, whose launches may have changed. Returns false if there
+// are no graphs or if they cannot be updated.
 bool ServerGraphs::Follow(const Works& plan, const Context& context) {
   if (runs_.empty()) return false;
   for (Run& run : runs_) {

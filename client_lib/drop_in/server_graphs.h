@@ -15,8 +15,8 @@
 
 namespace gpushared::drop_in {
 
-// Graphs in the server for sequences of launches in the plan of one executable graph, so that one
-// command replaces one command per launch. They are created at the second launch of the plan,
+// Graphs in the server for sequences of launches in the plan of one executable graph, so that a
+// sequence takes one command instead of one per launch. Created at the second launch of the plan,
 // because a plan that runs once would not gain from them. Other work is submitted individually:
 // copies, fills, host functions, kernels that launch kernels, and all launches of a session with
 // page-locked memory, whose parameters may have to be replaced each time.
@@ -26,7 +26,7 @@ class ServerGraphs {
  public:
   using Works = std::vector<std::shared_ptr<const Work>>;  // A GraphExec::Plan.
   struct Ran {
-    // Number of works of the plan that ran; 0 if the server does not hold them.
+    // Number of works of the plan that were submitted; 0 if no graph in the server matches them.
     std::size_t works = 0;
     Code code = Code::kSuccess;
   };

@@ -40,8 +40,8 @@ Code ConnectCode(const Status& status) {
 
 namespace {
 
-// Default memory of every kernel: stack per thread for recursive calls, printed text per launch,
-// and heap. On a GPU, the worker gives each thread at least half of the stack.
+// Memory that kernels have by default: the stack of each thread (for recursive calls), the printed
+// text of each launch, and the heap. On a GPU, a thread has at least half of this stack.
 constexpr std::size_t kStackBytes = std::size_t{8} << 10;
 constexpr std::size_t kPrintfBytes = std::size_t{1} << 20;
 constexpr std::size_t kHeapBytes = std::size_t{8} << 20;

@@ -46,8 +46,8 @@ class Session {
   // As GetCode, for a call that may have observed the end of work. Writes the text that kernels
   // have printed to stdout, fetches mirrored memory, and releases pool memory that no work needs.
   Code AfterWork(const Status& status);
-  // Fetches page-locked memory that kernels have accessed, before a command uses the program's
-  // bytes at this address.
+  // Called before a command uses the program's bytes at this address. Fetches what kernels have
+  // written if the address is in page-locked memory without a device address of its own.
   Code TakeBack(std::uint64_t address);
   // Number of limits that apply to the kernels of all contexts: the first of CUlimit, which are
   // stack, printed text and heap.

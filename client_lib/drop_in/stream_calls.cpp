@@ -13,7 +13,7 @@
 namespace gpushared::drop_in {
 namespace {
 
-constexpr unsigned kExternal = 1;  // Flag of a wait: it becomes a node if the stream is captured.
+constexpr unsigned kExternal = 1;  // In a captured stream, the wait becomes a node.
 
 // Calls `use` with the stream of the handle.
 template <typename Use>
@@ -25,7 +25,7 @@ Code WithStream(StreamHandle handle, const Use& use) {
   return Code::kSuccess;
 }
 
-// Handles a wait that involves a capture; no value if it does not.
+// Handles a wait that involves a capture; no value for any other wait.
 std::optional<Code> WaitInCapture(const StreamChoice& stream, EventHandle handle,
                                   const CudaEvent& event, unsigned flags) {
   const bool is_event_captured = event.is_captured.load(std::memory_order_relaxed);
@@ -182,8 +182,8 @@ Code LaunchHostFuncV2(StreamHandle handle, HostFunction function, void* data, un
   return LaunchHostFunc(handle, function, data);
 }
 
-// Unlike a host function, a callback also runs after a failure and receives its code. No graph can
-// contain it.
+// Unlike a host function, a callback also runs after a failure, and receives the code of the
+// failure. A graph cannot contain callbacks.
 Code StreamAddCallback(StreamHandle handle, StreamCallback callback, void* data, unsigned flags) {
   if (AnyNull(callback) || flags != 0) return Code::kInvalidValue;
   const Current current;

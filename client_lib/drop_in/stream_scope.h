@@ -28,7 +28,7 @@ class StreamScope {
   static std::shared_ptr<CudaStream> Find(StreamHandle handle);
 
  private:
-  // NOLINTNEXTLINE: a member of each thread, which clang-tidy takes for a global variable.
+  // NOLINTNEXTLINE: thread-local, but clang-tidy reports it as a global variable.
   static inline thread_local const StreamScope* innermost_ = nullptr;
   const StreamScope* const outer_ = innermost_;
   const StreamHandle handle_;

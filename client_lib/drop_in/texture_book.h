@@ -19,11 +19,11 @@ enum class TextureKind : std::uint8_t { kTexture, kSurface };
 // Texture or surface of the program. Immutable.
 struct TextureObject {
   TextureKind kind = TextureKind::kTexture;
-  std::uint64_t context_id = 0;  // Context with which it ends.
+  std::uint64_t context_id = 0;  // Context with which the object ends.
   TextureResource resource = {};
   TextureMode mode = {};  // Textures only.
   std::optional<TextureView> view;
-  DeviceBuffer record;  // TextureRecord that kernels receive.
+  DeviceBuffer record;  // TextureRecord whose address kernels receive.
 };
 
 // Textures and surfaces of a session. Their handles are the addresses of their records.

@@ -31,7 +31,8 @@ bool IsDeviceMemory(const Current& current, DevicePointer address, std::size_t b
   return current->session().addresses().IsDevice(address, bytes);
 }
 
-// Sets the address of the texels in the record.
+// PlaceLinear, PlacePitched and PlaceArray write the location and the extents of the texels to the
+// record.
 Code PlaceLinear(const Current& current, const TextureResource::Linear& linear,
                  TextureRecord& record, TexelType& texel) {
   const std::optional<TexelType> type = GetTexelType(linear.format, linear.channels);
@@ -122,8 +123,8 @@ Code SampleAsAsked(const TextureMode& mode, const TexelType& texel, TextureRecor
   }
   if (mode.filter != 0 && mode.filter != 1) return Code::kInvalidValue;
   record.filter = static_cast<TextureFilter>(mode.filter);
-  // Only values that are read as floats are interpolated. Some programs, such as ffmpeg's filters,
-  // request interpolation of integers as well, so the request is ignored.
+  // Only values that are read as floats are interpolated. A request to interpolate integers is
+  // ignored and not rejected, because some programs, such as ffmpeg's filters, make it.
   if (!texel.is_float() && record.normalised_values == 0) record.filter = TextureFilter::kPoint;
   record.normalised_coordinates = (mode.flags & kNormalisedCoordinates) != 0 ? 1 : 0;
   std::memcpy(record.border, mode.border, sizeof record.border);
@@ -199,7 +200,7 @@ Code Make(const Current& current, const TextureRecord& record, TextureObject obj
   return Code::kSuccess;
 }
 
-// Returns null after setting `code` to the reason.
+// Returns the object, and kSuccess in `code`. Otherwise returns null, and the reason in `code`.
 std::shared_ptr<const TextureObject> Find(TextureHandle handle, TextureKind kind, Code& code) {
   const Current current;
   code = current.code();

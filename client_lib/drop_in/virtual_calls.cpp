@@ -18,7 +18,7 @@ namespace gpushared::drop_in {
 namespace {
 
 constexpr int kPosixFileHandle = 1;           // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.
-constexpr std::size_t kAccessListMax = 4096;  // Devices; longer lists are invalid.
+constexpr std::size_t kAccessListMax = 4096;  // Longer lists of devices are invalid.
 
 std::shared_ptr<Allocation> FindAllocation(std::uint64_t handle) {
   return HeldAllocations().Find(reinterpret_cast<AllocationHandle>(handle));
@@ -58,7 +58,8 @@ Code CheckHere(const Current& current, int ordinal) {
       "(memory = \"contain\")");
 }
 
-// Converts a status of VirtualMemory to the driver's code.
+// Returns the result of a call of VirtualMemory, which returned `code` and set `why`: the driver's
+// code for `why` if that is an error, otherwise `code`.
 Code Answer(const Current& current, Code code, const Status& why) {
   return why.ok() ? code : current.GetCode(why);
 }

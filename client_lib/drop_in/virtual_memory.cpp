@@ -56,7 +56,7 @@ AllocationHandle Allocation::Retain(const std::shared_ptr<Allocation>& allocatio
 bool Allocation::Release() {
   const MutexLock lock(mutex_);
   if (references_ == 0) return false;
-  // The caller holds this object, so it outlives its lock.
+  // The caller holds a reference to this object, so the object outlives `lock`.
   if (--references_ == 0) HeldAllocations().Remove(std::exchange(handle_, nullptr));
   return true;
 }
@@ -97,7 +97,7 @@ Code VirtualMemory::Reserve(std::size_t bytes, std::size_t alignment, std::uint6
            bytes <= area.bytes - (at - area.base);
   };
   if (wanted % alignment != 0 || !is_in_area(wanted) || !is_free(wanted)) {
-    // The first free range that is large enough.
+    // Finds the first free range that is large enough.
     const auto aligned = [&](std::uint64_t at) {
       return (at + alignment - 1) / alignment * alignment;
     };

@@ -100,7 +100,7 @@ class VirtualMemory {
   AddressBook& addresses_;
   mutable Mutex mutex_;
   std::map<std::uint64_t, std::size_t> reserved_
-      GPUSHARED_GUARDED_BY(mutex_);  // Bytes, by address.
+      GPUSHARED_GUARDED_BY(mutex_);  // Sizes of the reservations, by address.
   // Placements by address; each is inside one reservation.
   std::map<std::uint64_t, Placement> placements_ GPUSHARED_GUARDED_BY(mutex_);
   std::vector<std::weak_ptr<Allocation>> allocations_ GPUSHARED_GUARDED_BY(mutex_);

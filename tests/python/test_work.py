@@ -277,7 +277,7 @@ def test_copies_of_rows_stay_inside_the_host_array(client):
     assert into.tolist() == [[0, 1], [4, 5], [8, 9]]
     for width, height, pitch in ((4, 5, 4), (17, 1, 17), (1, 2, 2**63), (1, 2**63, 2), (2**64 - 1, 1, 2**64 - 1)):
         for copy in (stream.copy_to_device_2d, stream.copy_to_host_2d):
-            with pytest.raises(gpushared.InvalidArgument, match="leave the array of 16 bytes"):
+            with pytest.raises(gpushared.InvalidArgument, match="exceed the array of 16 bytes"):
                 copy(buffer, array, width_bytes=width, height=height, destination_pitch_bytes=pitch,
                      source_pitch_bytes=pitch)
 

@@ -39,16 +39,16 @@ constexpr nanoseconds kReconnectEvery = std::chrono::seconds(1);
 constexpr nanoseconds kSearchEvery = std::chrono::minutes(1);
 constexpr nanoseconds kConnectTimeout = std::chrono::seconds(2);
 
-// The steady clock in steps of a few milliseconds, which costs a fifth of the exact one. Each
-// launch of a program without a server reads it.
+// Returns the time of the coarse steady clock, which advances in steps of a few milliseconds. A
+// call costs a fifth of a call of the exact clock. Every launch without a server makes one.
 std::int64_t CoarseNs() {
   timespec now{};
   (void)::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-// Sets this thread's timer slack to 1 ns while it exists. With the default of 50 µs, sleeps would
-// be so much longer than requested that the GPU would run out of work.
+// Sets the timer slack of its thread to 1 ns during the lifetime of the object. With the default of
+// 50 µs, sleeps would be so much longer than requested that the GPU would run out of work.
 class ExactSleeps {
  public:
   ExactSleeps() : before_(::prctl(PR_GET_TIMERSLACK)) { ::prctl(PR_SET_TIMERSLACK, 1UL); }
@@ -206,8 +206,8 @@ bool Admission::RequestTurn(Session& session) {
   client::GatedSession& client = *session.client;
   const std::uint64_t turn = client.turn();
   const bool is_over = turn == 0 || client.HasEnded(turn) ||
-                       // The client does not wait. Its turn was opened and, as the caller has
-                       // observed, is no longer open, so the worker has closed it.
+                       // If the client does not wait: its turn was opened and, as the caller has
+                       // observed, is no longer open, so the worker has closed the turn.
                        (client.gate().waits.load(std::memory_order_relaxed) == 0 &&
                         client.gate().last_opened.load(std::memory_order_acquire) >= turn);
   if (!is_over) return true;
@@ -271,8 +271,8 @@ Admission::Admitted Admission::Admit(Session& session) {
   Admitted admitted;
   std::optional<Clock::time_point> deadline;
   for (;;) {
-    // Counted before the gate is read: a worker that closes the gate of an idle client afterwards
-    // sees the launch, and opens the gate again.
+    // The launch is counted before the gate is read: a worker that closes the gate of an idle
+    // client afterwards observes the launch, and opens the gate again.
     admitted.number = submitted.fetch_add(1, std::memory_order_seq_cst);
     const bool is_open = client.IsOpen();
     if (gate.waits.load(std::memory_order_relaxed) == 0) {
@@ -341,7 +341,7 @@ void Admission::Leave(const Launch& launch, Code code) {
     return;
   Session& session = *launch.session;
   session.marks.Place(*launch.slot);
-  // While the gate is open or ignored, nothing else would reveal that the server is gone.
+  // While the client does not wait at the gate, only this check detects that the server has ended.
   if (session.placed.fetch_add(1, std::memory_order_relaxed) % kMarksPerCheck == 0 &&
       !session.client->CheckAlive()) [[unlikely]] {
     OnLost(session);

@@ -107,7 +107,7 @@ class Admission {
         : client(std::move(connected)), marks(client->use(), gpu, ordinal) {}
     const std::unique_ptr<client::GatedSession> client;
     Marks marks;
-    std::atomic<std::uint32_t> placed{0};  // Marks that Leave has requested.
+    std::atomic<std::uint32_t> placed{0};  // Number of calls of Marks::Place by Leave.
   };
   using Clock = std::chrono::steady_clock;
 
@@ -146,7 +146,8 @@ class Admission {
   const int gpu_;
   std::atomic<Session*> session_{nullptr};
   std::atomic<bool> has_tried_to_connect_{false};
-  std::atomic<std::int64_t> next_attempt_ns_{0};  // On the coarse steady clock.
+  // Earliest time of the next attempt to connect, on the coarse steady clock.
+  std::atomic<std::int64_t> next_attempt_ns_{0};
   Mutex connecting_;
   // Ended sessions are kept, because threads may still use them. A session is added only after the
   // previous one has ended.

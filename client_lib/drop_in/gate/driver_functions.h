@@ -55,13 +55,13 @@ extern DriverFunctions driver_functions;
 // launches themselves may be captured.
 // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): see above.
 extern std::atomic<int> open_captures;
-// Number of threads in calls of the gate that would invalidate a capture. The begin of a capture
-// waits until it is 0, for at most 100 ms.
+// Number of threads in calls of the gate that would invalidate a capture. A thread that begins a
+// capture waits until the number is 0, for at most 100 ms.
 // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): see above.
 extern std::atomic<int> calls_outside_captures;
 
-// Delays the begin of captures during its lifetime. Converts to false if a capture is open; the
-// caller must then not call the driver.
+// Delays captures that other threads begin during its lifetime. Converts to false if a capture is
+// already open; the caller must then not call the driver.
 class OutsideCaptures {
  public:
   OutsideCaptures() {

@@ -38,8 +38,8 @@ Work KernelOf(const void* function, unsigned grid_x, unsigned grid_y, unsigned g
                      std::uint64_t{block_y} << 10 | block_z);
   return {.key = key, .function = function};
 }
-// First values of the keys of graphs and copies (0 for kernels), because a graph's handle or a size
-// may equal the handle of a kernel.
+// Values with which the keys of graphs and copies begin (0 for kernels). They differ, because the
+// handle of a graph or a size may equal the handle of a kernel.
 constexpr LaunchKey kGraphs = 1, kCopies = 2;
 
 enum class Copy : std::uint8_t {
@@ -81,8 +81,8 @@ Code BeginCapture(Call call) {
   return code;
 }
 
-// An invalidated capture ends with an error, so the state of the stream before and after the call
-// decides, not the code.
+// Compares the state of the stream before and after the call instead of testing the returned code,
+// because an invalidated capture ends with an error.
 template <typename Call>
 Code EndCapture(StreamHandle stream, Call call) {
   const bool was_capturing = open_captures.load() > 0 && IsCapturing(stream);

@@ -19,8 +19,8 @@ std::uint64_t ThisThread() {
   return mine;
 }
 
-// Where the host functions of a GPU's current session store passed marks. A host function may run
-// after its session has ended.
+// Destination to which the host functions of a GPU's current session store passed marks. A host
+// function may run after its session has ended, so it compares the ordinal of the session.
 struct HostMarks {
   std::atomic<std::atomic<std::uint32_t>*> passed{nullptr};
   std::atomic<std::uint16_t> ordinal{0};
@@ -190,8 +190,8 @@ Marks::InFlight Marks::GetInFlight() const {
     if (age < std::chrono::nanoseconds(unmarked)) all.ns += unmarked;
     // A mark may pass before its number is stored.
     if (static_cast<std::int32_t>(marked - passed) <= 0) continue;
-    // The sums of the oldest marks have been overwritten, and the later ones already exceed every
-    // window.
+    // If kHistory or more marks have not passed, the sum of the last passed mark has been
+    // overwritten. The remaining marks alone then exceed every window.
     const std::uint32_t last = marked - passed < Slot::kHistory ? passed : marked + 1;
     all.ns += use_.marked_ns[i].load(std::memory_order_relaxed) -
               slot.history[last % Slot::kHistory].load(std::memory_order_relaxed);

@@ -95,7 +95,7 @@ class Marks {
            use_.marked[index].load(std::memory_order_relaxed);
   }
   Slot* Take(const Stream& wanted) GPUSHARED_REQUIRES(mutex_);
-  // Counts the slot's launches as ended, and frees the slot.
+  // Counts the slot's launches as marked and, if `has_passed`, as ended. Frees the slot.
   void Release(Slot& slot, bool has_passed);
 
   ipc::GateUse& use_;

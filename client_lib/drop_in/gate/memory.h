@@ -123,8 +123,8 @@ class MemoryQuota {
   // Called after the driver's call. `address` has no value if that call has failed.
   void SettleInPool(PoolHandle pool, std::uint64_t bytes, std::optional<DevicePointer> address)
       GPUSHARED_EXCLUDES(mutex_);
-  // Charge one pool, or all pools of a GPU, with the current size. They do nothing during a
-  // capture.
+  // Charge one pool, or all pools of a GPU, with the current size. Both functions do nothing during
+  // a capture.
   void Refresh(PoolHandle pool) GPUSHARED_EXCLUDES(mutex_);
   void RefreshPools(int gpu) GPUSHARED_EXCLUDES(mutex_);
 

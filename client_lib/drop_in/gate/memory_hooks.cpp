@@ -78,8 +78,9 @@ Code Free(Kind kind, Made made, Call call) {
 
 // ---- arrays
 
-// Returns the bits of a texel, whose format is a CUarray_format. A format whose name includes the
-// channels has a fixed number of bits; for all others, it is that of a channel times `channels`.
+// Returns the number of bits of a texel. `format` is a CUarray_format. A texel of a format that
+// includes the channels has a fixed number of bits; a texel of any other format has the bits of one
+// channel times `channels`.
 std::uint64_t BitsOfTexel(int format, unsigned channels) {
   switch (format) {
     case 0x01:  // UNSIGNED_INT8
@@ -166,8 +167,8 @@ bool IsHost(const MemoryLocation& location) {
   return location.type >= LocationType::kHost;
 }
 
-// Returns the GPU of a stream, which need not be the current GPU. Returns the current GPU with a
-// driver before CUDA 12.8, which has no such query.
+// Returns the GPU of a stream, which need not be the current GPU. Returns the current GPU for a
+// default stream, and for every stream if the driver cannot be queried (before CUDA 12.8).
 std::optional<int> GpuOf(StreamHandle stream) {
   int gpu = -1;
   const bool is_default = reinterpret_cast<std::uintptr_t>(stream) <= 2;
@@ -478,7 +479,7 @@ Code MemGetInfo(Code (*get)(std::size_t*, std::size_t*), std::size_t* free_bytes
 Code DeviceTotalMem(Code (*get)(std::size_t*, int), std::size_t* bytes, int device) {
   const Code code = get(bytes, device);
   MemoryQuota& quota = MemoryQuota::Get();
-  // Programs ask about GPUs that they do not use, so this does not connect.
+  // Does not connect to the server, because programs query GPUs that they do not use.
   if (code == Code::kSuccess && IsGpu(device) && quota.InOwner()) {
     *bytes = std::min<std::uint64_t>(*bytes, quota.GetLimit(device));
   }

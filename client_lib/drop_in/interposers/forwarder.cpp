@@ -86,7 +86,8 @@ extern "C" {
 #include GPUSHARED_EXPORTS
 #undef GPUSHARED_EXPORT
 
-// Targets of the functions. Written only by first calls, all of which write the same value.
+// Targets of the functions. A target is written only by first calls of its function, all of which
+// write the same value.
 [[gnu::visibility("hidden")]] extern const void* gpushared_targets[];
 [[gnu::used]] const void* gpushared_targets[] = {
 #define GPUSHARED_EXPORT(symbol, handler)                     \

@@ -49,12 +49,12 @@ void ForEachFunction(std::string_view text, const See& see) {
   constexpr std::string_view kFunction = ".func";
   for (std::size_t at = text.find(kFunction); at != std::string_view::npos;
        at = text.find(kFunction, at + kFunction.size())) {
-    const std::size_t line = text.rfind('\n', at) + 1;  // 0 if there is none.
+    const std::size_t line = text.rfind('\n', at) + 1;  // 0 in the first line.
     see(at, text.substr(line, at - line), NameIn(text.substr(at + kFunction.size())));
   }
 }
 
-// Returns a function of the NVRTC that the program has loaded, which an interposer may wrap.
+// Returns a function of the NVRTC that the program has loaded, or of the interposer for it.
 template <typename Function>
 Function Nvrtc(const char* name) {
   return reinterpret_cast<Function>(::dlsym(RTLD_DEFAULT, name));

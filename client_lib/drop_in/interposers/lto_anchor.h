@@ -10,8 +10,9 @@
 namespace gpushared::drop_in {
 
 // Keeps functions of LTO-IR that are called only from PTX. nvJitLink rejects PTX inputs when it
-// produces PTX. Without these calls in its inputs, it would drop the functions, so a generated
-// LTO-IR kernel, the anchor, takes the addresses of the functions.
+// produces PTX, so its inputs do not contain the calls, and nvJitLink would drop the functions. To
+// prevent that, an input generated here, the anchor, takes the addresses of the functions in an
+// LTO-IR kernel.
 //
 // Thread-compatible.
 class LtoAnchor {
@@ -33,7 +34,7 @@ class LtoAnchor {
  private:
   std::set<std::string> declared_;
   std::set<std::string> defined_;
-  std::string architecture_;  // "80", "90a".
+  std::string architecture_;  // Such as "80" or "90a".
 };
 
 }  // namespace gpushared::drop_in

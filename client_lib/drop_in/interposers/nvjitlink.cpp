@@ -35,7 +35,7 @@ struct LinkState {
     if (real != nullptr) CallReal("nvJitLinkDestroy", &real);
   }
 
-  void* real = nullptr;  // Link in the real library; null if this link has no LTO-IR.
+  void* real = nullptr;  // Link in the real library; null without the option -lto.
   std::vector<std::string> real_options;
   std::vector<RealInput> real_inputs;
   LtoAnchor anchor;
@@ -155,7 +155,8 @@ int With(JitLink* link, const void* argument, const Use& use) {
   return use(link->state);
 }
 
-// The log is the message of this library if there is one, otherwise the log of the real library.
+// The error log is the message of this library if there is one. Any other log is that of the real
+// library, or empty if there is no link in the real library.
 int LogSize(JitLink* link, const char* real_function, bool is_error, std::size_t* bytes) {
   return With(link, bytes, [&](LinkState& open) {
     const bool is_own = is_error && !open.error.empty();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// nvJitLink's functions for devices that take PTX. The result of a link is PTX. The real library
-// performs links of LTO-IR and is requested to produce PTX; other links do not need it.
+// nvJitLink's functions for devices that load PTX. The result of a link is PTX. The real library
+// performs links of LTO-IR, with the option to produce PTX; other links do not need the library.
 //
 // Thread-safe. A null pointer is an error; a handle that Create did not return is not detected, as
 // in the real library.

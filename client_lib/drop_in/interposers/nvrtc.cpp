@@ -43,10 +43,11 @@ AskedForMachineCode& Asked() {
   return asked;
 }
 
-// Changes "-arch=sm_80", and "sm_80" after "-arch". Returns whether anything changed.
+// Changes "-arch=sm_80" to "-arch=compute_80", and likewise "sm_80" after "-arch". Returns whether
+// an option has changed.
 bool AskForPtx(std::vector<std::string>& options) {
   bool has_changed = false;
-  bool is_value = false;  // The previous option takes this one as its value.
+  bool is_value = false;  // Whether the current option is the value of the previous one.
   for (std::string& option : options) {
     const bool is_architecture =
         option.starts_with("-arch") || option.starts_with("--gpu-architecture");

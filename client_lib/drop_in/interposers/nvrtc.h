@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVRTC's functions for devices that take PTX: a compilation for sm_XX becomes one for compute_XX,
+// NVRTC's functions for devices that load PTX: a compilation for sm_XX becomes one for compute_XX,
 // and its PTX is returned if machine code is requested. Thread-safe.
 
 #ifndef GPUSHARED_CLIENT_LIB_DROP_IN_INTERPOSERS_NVRTC_H_

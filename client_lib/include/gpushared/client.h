@@ -95,8 +95,8 @@ struct ClientOptions {
   // if it exists; $XDG_RUNTIME_DIR/gpushared.sock.
   std::string socket = {};
   // If true, the server keeps the text that kernels print until Client::TakePrinted fetches it, on
-  // devices that can attribute it to a client (the cpu device). Otherwise the text goes to the
-  // server's log.
+  // devices that can attribute it to a client (the cpu device). If false, or on other devices, the
+  // text goes to the server's log.
   bool takes_printed = false;
   // Called when other clients are waiting for `bytes` of this client's device memory. Memory that
   // the callback frees at the end of the mapped range returns to the device at once; the remaining
@@ -107,15 +107,15 @@ struct ClientOptions {
   // clients hold more memory than their guarantee.
   std::function<void(std::uint64_t bytes)> on_memory_wanted = {};
   // Ends the session on SIGINT while a call waits for the device, so that the call returns with an
-  // error and the client's kernels are stopped. Otherwise a program with its own handler, such as
+  // error and the client's kernels are stopped. If false, a program with its own handler, such as
   // Python, waits until its kernels have finished. Default: false.
   std::optional<bool> ends_on_interrupt = {};
   // How long a synchronizing call spins before it sleeps. If unset, the value that the server
   // recommends for this device.
   std::optional<std::chrono::nanoseconds> spin = {};
-  // How long Connect and other control round trips wait for an answer. When it expires, Connect
-  // returns kTimedOut, and later calls end the session. LoadModule is exempt because the server
-  // limits the duration of a load itself.
+  // How long Connect and other control round trips wait for an answer. If none arrives in this
+  // time, Connect returns kTimedOut, and any other call ends the session. LoadModule is exempt
+  // because the server limits the duration of a load itself.
   std::chrono::nanoseconds control_timeout = std::chrono::seconds(30);
 };
 
@@ -653,11 +653,11 @@ class Client {
   // Allocates `bytes` (at least 1) of host memory that the server shares. kOutOfMemory if no
   // staging memory is left.
   Result<HostBuffer> AllocateHost(std::size_t bytes) const;
-  // Returns the memory of this client at this moment. All zero if this handle is not valid() and in
-  // a forked child.
+  // Returns the memory of this client at this moment. All zero if this handle is not valid(), or if
+  // the caller is a forked child.
   MemoryInfo memory_info() const;
-  // Gives unused memory at the end of the mapped range back to the device, and returns the number
-  // of bytes. A round trip that waits for everything submitted before.
+  // Releases unused memory at the end of the mapped range to the device, and returns how many bytes
+  // were released. A round trip that waits for everything submitted before.
   Result<std::uint64_t> TrimDevice() const;
 
   // The next functions map device memory at addresses that the program chooses. Each of them except

@@ -46,16 +46,16 @@ typedef enum gpushared_status_t {
   GPUSHARED_NOT_FOUND = 2,         /* The named kernel, file or device does not exist. */
   GPUSHARED_OUT_OF_MEMORY = 3,     /* Device memory, quota or staging memory is exhausted. */
   GPUSHARED_LIMIT_EXCEEDED = 4,    /* A limit that the message names has been reached. */
-  GPUSHARED_PERMISSION_DENIED = 5, /* The access rules of the server do not allow it. */
+  GPUSHARED_PERMISSION_DENIED = 5, /* The access rules of the server do not allow the request. */
   GPUSHARED_UNAVAILABLE = 6,       /* No server answers, or the server is draining. */
   GPUSHARED_VERSION_MISMATCH = 7,  /* Library and server have different protocol versions. */
   GPUSHARED_DEVICE_LOST = 8,       /* The worker process and its device context have ended. */
   GPUSHARED_DISCONNECTED = 9,      /* The session has ended; nothing more will run. */
-  GPUSHARED_UNSUPPORTED = 10,      /* This device cannot do it. */
+  GPUSHARED_UNSUPPORTED = 10,      /* This device does not support the operation. */
   GPUSHARED_WRONG_PROCESS = 11,    /* A forked child used the client of its parent. */
   GPUSHARED_KERNEL_FAULT = 12,     /* A kernel trapped, accessed foreign memory or ran too long. */
-  GPUSHARED_CANCELLED = 13,        /* Not run, because work that it depends on has failed. */
-  GPUSHARED_NOT_READY = 14,        /* Not finished yet; the call did not wait. */
+  GPUSHARED_CANCELLED = 13,        /* The command did not run: work that it needs has failed. */
+  GPUSHARED_NOT_READY = 14,        /* The work has not finished yet; the call did not wait. */
   GPUSHARED_TIMED_OUT = 15,        /* The wait reached its time limit. */
   GPUSHARED_PROTOCOL_VIOLATION = 16, /* The peer sent bytes that no correct peer sends. */
   GPUSHARED_INTERNAL = 17            /* The system failed; the message says where. */
@@ -267,9 +267,9 @@ gpushared_status_t gpushared_get_memory_info(gpushared_client* client,
 /* Returns the guaranteed and resident memory of this client at this moment. */
 gpushared_status_t gpushared_get_memory_guarantee(
     gpushared_client* client, gpushared_memory_guarantee* guarantee) GPUSHARED_NOEXCEPT;
-/* Gives unused memory at the end of the mapped range back to the device, in a round trip that
- * waits for everything submitted before. `bytes`, which may be null, receives the number of bytes
- * given back. */
+/* Releases unused memory at the end of the mapped range to the device, in a round trip that waits
+ * for everything submitted before. `bytes`, which may be null, receives the number of bytes
+ * released. */
 gpushared_status_t gpushared_trim_device(gpushared_client* client,
                                          uint64_t* bytes) GPUSHARED_NOEXCEPT;
 /* Returns the number of the session, as gpusharedctl shows it. */
@@ -340,8 +340,8 @@ gpushared_status_t gpushared_free_host(gpushared_client* client, void* memory) G
 
 /* ---- Streams and events ---- */
 
-/* Creates a stream. GPUSHARED_LIMIT_EXCEEDED if 255 exist besides the default one. The caller
- * destroys `*stream`. */
+/* Creates a stream. GPUSHARED_LIMIT_EXCEEDED if 255 streams exist besides the default one. The
+ * caller destroys `*stream`. */
 gpushared_status_t gpushared_create_stream(gpushared_client* client,
                                            gpushared_stream** stream) GPUSHARED_NOEXCEPT;
 /* Returns the default stream, which exists from the beginning of the session. The client handle
@@ -428,7 +428,7 @@ gpushared_status_t gpushared_copy_to_host(gpushared_stream* stream, void* destin
 gpushared_status_t gpushared_copy_on_device(gpushared_stream* stream, gpushared_address destination,
                                             gpushared_address source,
                                             size_t bytes) GPUSHARED_NOEXCEPT;
-/* Copy rectangles; otherwise as the functions above. */
+/* As the three copy functions above, for rectangles. */
 gpushared_status_t gpushared_copy_to_device_2d(
     gpushared_stream* stream, gpushared_address destination, const void* source,
     const gpushared_copy_shape* shape) GPUSHARED_NOEXCEPT;

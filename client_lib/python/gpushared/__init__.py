@@ -13,7 +13,7 @@
             stream.launch(add, 4, 256, a, a, total, np.uint32(1000))
             print(stream.copy_to_host(total))
 
-``connect`` is the entry point. Every failure is an ``Error`` with the code and the message of the library.
+``connect`` is the entry point. Every failure that the library reports is an ``Error`` with a code and a message.
 """
 
 from . import _core

@@ -27,9 +27,9 @@ class DeviceProperties:
     """Properties and limits of a device."""
 
     name: str
-    id: str  #: Such as ``cpu:0``, as ``connect`` takes it.
+    id: str  #: Such as ``cpu:0``; valid as ``device`` of ``connect``.
     kind: str  #: ``cpu`` or ``cuda``.
-    memory_bytes: int  #: Of the whole device; see MemoryInfo for this client's quota.
+    memory_bytes: int  #: Memory of the whole device; see MemoryInfo for this client's quota.
     multiprocessors: int
     threads_per_block_max: int
     block_max: tuple[int, int, int]  #: Threads along x, y, z.
@@ -46,7 +46,7 @@ class MemoryInfo:
     total_bytes: int  #: Quota of this client.
     mapped_bytes: int  #: Mapped for this client so far.
     used_bytes: int  #: Bytes in live buffers, and in freed buffers that commands still use.
-    guaranteed_bytes: int  #: Part of the quota that is always available; more may be swapped out.
+    guaranteed_bytes: int  #: The part of the quota that is always available; memory beyond it may be swapped out.
     resident_bytes: int  #: The part of mapped_bytes that is on the device.
     wanted_bytes: int  #: The part of resident_bytes that other clients wait for.
 
@@ -100,7 +100,7 @@ class Client:
         return MemoryInfo(*self._core.memory_info())
 
     def trim_device(self) -> int:
-        """Gives unused memory at the end of the mapped range back to the device. Returns the number of bytes."""
+        """Releases unused memory at the end of the mapped range to the device. Returns how many bytes were released."""
         return self._core.trim_device()
 
     def load_module(self, image: str | Any) -> Module:
@@ -129,7 +129,7 @@ class Client:
     def to_device(self, source: Any, stream: Stream | None = None) -> DeviceBuffer:
         """Allocates device memory and copies an array of host memory there, on the default stream if none is given.
 
-        Takes the same ``source`` and waits in the same way as ``Stream.copy_to_device``.
+        Accepts the same sources as ``Stream.copy_to_device``, and waits in the same way.
         """
         array = source_array(source)
         made = self.allocate(array.shape, array.dtype)
@@ -151,7 +151,7 @@ class Client:
         return array.view(element).reshape(extents)
 
     def create_stream(self) -> Stream:
-        """Creates a stream. Raises LimitExceeded if 255 exist besides the default one."""
+        """Creates a stream. Raises LimitExceeded if 255 streams exist besides the default one."""
         return Stream(self._core.create_stream(), self._core)
 
     @property
@@ -191,7 +191,8 @@ def connect(*, name: str = "", scheduling_class: Literal["high", "normal", "low"
     """Opens a session on a device.
 
     Options that are not given come from the environment: GPUSHARED_NAME, _CLASS, _WEIGHT, _MAX_SHARE, _LATENCY_TARGET,
-    _MEMORY, _DEVICE and _SOCKET, then variables of CUDA and MPS. If an option is set nowhere, the server chooses.
+    _MEMORY, _DEVICE, _SOCKET and _INTERRUPT, then variables of CUDA and MPS. If an option is set nowhere, the server
+    chooses.
 
     name: Human-readable name, at most 63 bytes. Default: the name of the program.
     scheduling_class: ``high`` is served first; ``low`` uses the device time that the others leave idle.

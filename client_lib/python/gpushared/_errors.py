@@ -7,7 +7,7 @@ import enum
 
 
 class StatusCode(enum.IntEnum):
-    """Error category, for code to act on. The numbers equal those of the C and C++ interfaces."""
+    """Error category that programs can test. The numbers equal those of the C and C++ interfaces."""
 
     INVALID_ARGUMENT = 1
     NOT_FOUND = 2
@@ -77,7 +77,7 @@ class LimitExceeded(Error):
 
 
 class PermissionDenied(Error, PermissionError):
-    """The access rules of the server do not allow it."""
+    """The access rules of the server do not allow the request."""
 
     code = StatusCode.PERMISSION_DENIED
 
@@ -107,7 +107,7 @@ class Disconnected(Error, ConnectionError):
 
 
 class Unsupported(Error):
-    """This device cannot do it."""
+    """This device does not support the operation."""
 
     code = StatusCode.UNSUPPORTED
 
@@ -126,13 +126,13 @@ class KernelFault(Error):
 
 
 class Cancelled(Error):
-    """Not run, because work that it depends on has failed."""
+    """The command depends on work that has failed; it did not run."""
 
     code = StatusCode.CANCELLED
 
 
 class NotReady(Error):
-    """Not finished yet; the call did not wait."""
+    """The work has not finished yet; the call did not wait."""
 
     code = StatusCode.NOT_READY
 

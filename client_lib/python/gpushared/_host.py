@@ -45,7 +45,7 @@ def nbytes_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
 def source_array(source: Any) -> HostArray:
     """Returns the source of a copy as a C-contiguous NumPy array, copying it only if necessary.
 
-    Takes NumPy arrays and scalars, objects with the buffer protocol or ``__array_interface__``, and
+    Accepts NumPy arrays and scalars, objects with the buffer protocol or ``__array_interface__``, and
     arrays of other libraries in host memory (DLPack).
     """
     if isinstance(source, (np.ndarray, np.generic)):

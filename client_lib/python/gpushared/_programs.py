@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs of gpushared, where a wheel contains them: each function replaces this process with its program."""
+"""The programs of gpushared that a wheel may contain. Each function but find replaces this process with a program."""
 
 import os
 import pathlib
@@ -7,7 +7,7 @@ import shutil
 import sys
 from typing import NoReturn
 
-# A tree with bin and lib, as the server's installation has them. A package that pip has built from source has none.
+# Directory with the bin and lib of a server's installation. Missing if pip has built the package from source.
 _TREE = pathlib.Path(__file__).parent / "_tree"
 
 

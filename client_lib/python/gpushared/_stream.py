@@ -23,7 +23,7 @@ _UINT32_MAX = 2**32 - 1
 
 
 def _extents(extents: Extents, what: str) -> tuple[int, int, int]:
-    """Returns one to three extents; omitted ones are 1."""
+    """Returns three extents, from one to three given ones; omitted ones are 1."""
     given = (extents,) if isinstance(extents, (int, np.integer)) else tuple(extents)
     if not 1 <= len(given) <= 3 or any(not 0 <= extent <= _UINT32_MAX for extent in given):
         raise InvalidArgument(f"the {what} is {extents}: one to three extents below 2**32 are allowed")
@@ -175,7 +175,7 @@ class Stream:
         self._core.copy_to_device(address, bytes_of(array))
 
     def copy_to_host(self, source: DeviceMemory, destination: HostArray | None = None) -> HostArray:
-        """Copies device memory into ``destination``, and returns it.
+        """Copies device memory into ``destination``, and returns ``destination``.
 
         ``destination`` is a writable C-contiguous array whose size determines how much is copied. Without
         it, the call creates an array of the size of ``source``, which must then have a shape.
@@ -204,7 +204,7 @@ class Stream:
 
     def copy_to_device_2d(self, destination: DeviceMemory, source: Any, *, width_bytes: int, height: int,
                           destination_pitch_bytes: int, source_pitch_bytes: int) -> None:
-        """Copies ``height`` rows of ``width_bytes`` to the device, with one pitch between the starts of its rows."""
+        """Copies ``height`` rows of ``width_bytes`` to the device; each side has a pitch between the starts of rows."""
         self._core.copy_to_device_2d(span_of(destination, self._client)[0], bytes_of(source_array(source)),
                                      *_rows(width_bytes, height, destination_pitch_bytes, source_pitch_bytes))
 
@@ -220,7 +220,7 @@ class Stream:
 
     def copy_on_device_2d(self, destination: DeviceMemory, source: DeviceMemory, *, width_bytes: int, height: int,
                           destination_pitch_bytes: int, source_pitch_bytes: int) -> None:
-        """Copies ``height`` rows of ``width_bytes`` in device memory, with one pitch between the starts of its rows."""
+        """Copies ``height`` rows of ``width_bytes`` in device memory; each side has a pitch between starts of rows."""
         self._core.copy_on_device_2d(span_of(destination, self._client)[0], span_of(source, self._client)[0],
                                      *_rows(width_bytes, height, destination_pitch_bytes, source_pitch_bytes))
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shows what scheduling does: a service that answers requests, alone and beside a batch job.
+"""Shows what scheduling does: a service that answers requests, alone and together with a batch job.
 
     python -m gpushared.demo
 
-Starts servers of its own and takes about half a minute. Prints the service's latencies alone, and beside a batch job,
-under policy fifo, which runs work in the order of its arrival, and under priority. Without a GPU the server's cpu
-device executes the same kernels.
+Starts servers of its own and takes about half a minute. Prints the service's latencies when it runs alone, and when it
+runs together with a batch job under policy fifo, which runs work in the order of its arrival, and under policy
+priority. Without a GPU the server's cpu device executes the same kernels.
 """
 
 import argparse
@@ -60,7 +60,7 @@ _PERIOD_S = 0.050
 
 
 class _Work:
-    """Launches of a length in seconds."""
+    """Launches kernels that run for a given time."""
 
     def __init__(self, client: gpushared.Client) -> None:
         self._kernel = client.load_module(_KERNEL)["recurrence"]
@@ -97,7 +97,7 @@ def _batch(socket: str) -> None:
 
 
 def _serve(client: gpushared.Client, work: _Work, time_s: float) -> list[float]:
-    """Answers a request each _PERIOD_S, and returns their latencies in seconds."""
+    """Answers a request every _PERIOD_S seconds, and returns the latencies of all requests in seconds."""
     latencies = []
     arrival = time.perf_counter()
     end = arrival + time_s
@@ -133,13 +133,13 @@ def _server(directory: pathlib.Path, device: str, policy: str) -> Iterator[str]:
 
 @contextmanager
 def _batch_job(socket: str) -> Iterator[list[int]]:
-    """Runs the batch job in another process. The list contains, at the end, how many launches it has made."""
+    """Runs the batch job in another process. Afterwards, the element of the list is the number of its launches."""
     count = [0]
     command = [sys.executable, "-m", "gpushared.demo", "--batch", socket]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
-            process.stdout.readline()  # It has begun.
+            process.stdout.readline()  # The batch job has completed its first launch.
             yield count
         finally:
             process.kill()

@@ -95,7 +95,7 @@ void RequireInside(const HostView& view, const CopyShape& shape, std::size_t pit
     throw Failure(Status(StatusCode::kInvalidArgument,
                          "copy rejected: " + std::to_string(shape.height) + " rows of " +
                              std::to_string(shape.width_bytes) + " bytes, " +
-                             std::to_string(pitch_bytes) + " bytes apart, leave the array of " +
+                             std::to_string(pitch_bytes) + " bytes apart, exceed the array of " +
                              std::to_string(view.size()) + " bytes"));
   }
 }
