@@ -28,7 +28,7 @@
 #           needs root and namespaces, otherwise it is skipped with the reason
 #   package  the Debian packages; installs, upgrades and removes them in a separate Debian, which needs root
 #   containers  a program in a podman container of an unprivileged user, through an endpoint; needs root
-#   slurm   Slurm's daemons as two nodes in namespaces, a server on each: jobs, kills, accounting, a long queue; needs
+#   slurm   Slurm's daemons as three nodes in namespaces, a server on each: jobs, kills, accounting, a long queue; needs
 #           root, otherwise it is skipped with the reason
 #   kubernetes  Kubernetes' kubelet, scheduler and API server, built from Debian's source package into .cache, as two nodes in
 #           namespaces, with the manifests of packaging/kubernetes: pods of two classes, restarts, a server that stops;

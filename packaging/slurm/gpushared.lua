@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Adds up the nodes' usage reports of a job in the job's AdminComment. Called by the job_submit.lua of slurmctld.
+-- Called by the job_submit.lua of slurmctld. Adds up the nodes' usage reports of a job in the job's AdminComment.
 -- Concurrent reports of nodes cannot be lost, because slurmctld calls slurm_job_modify under its own lock.
 --
 -- A node reports "gpushared+ device_us=N bytes=N ..." (server/tools/cluster/slurm/plugin.c). The comment then contains
@@ -34,6 +34,20 @@ end
 function gpushared.account(change, job)
   local merged = change.admin_comment and gpushared.merged(change.admin_comment, job.admin_comment)
   if merged then change.admin_comment = merged end
+end
+
+-- Returns a request such as "gpushared:h100:25,gpushared_memory:8G" with the share's type also for the memory. Slurm
+-- allocates each gres separately, and would otherwise take the memory of any device of the node.
+function gpushared.typed(gres)
+  local share_type = string.match("," .. gres, "[,:]gpushared:([^:,]+):")
+  if not share_type then return gres end
+  local add_type = function(count) return "gpushared_memory:" .. share_type .. ":" .. count .. "," end
+  return string.sub(string.gsub(gres .. ",", "gpushared_memory:(%d[^:,]*),", add_type), 1, -2)
+end
+
+-- To be called from slurm_job_submit.
+function gpushared.submit(change)
+  if change.gres then change.gres = gpushared.typed(change.gres) end
 end
 
 return gpushared

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slurm's own daemons as a cluster of a controller and two nodes, each in separate namespaces, and a gpushared server
+"""Slurm's own daemons as a cluster of a controller and three nodes, each in separate namespaces, and a gpushared server
 on each node. Everything is a child of this process, which must be the first of a pid namespace, so that everything ends
 with it."""
 import os
@@ -15,7 +15,11 @@ sys.path.insert(0, str(HERE.parent / "support"))
 from waiting import until  # noqa: E402
 
 PACKAGING = HERE.parent.parent / "packaging/slurm"
-NODES = ("n1", "n2")
+NODES = ("n1", "n2")  # Of the default partition.
+PAIR = "n3"  # A node with two devices, in a partition of its own.
+DEVICES = {"n1": "cpu:0", "n2": "cpu:0", PAIR: "cpu:0,cpu:1"}
+# Types that name a device, or a word of its name.
+TYPES = {"n1": ("cpu0",), "n2": ("embedded",), PAIR: ("cpu0", "cpu1")}
 # The queues of QOS; the first one is the default.
 QOS = {"batch": 10, "prod": 1000, "open": 10}
 RUN_DIRECTORY = "/run/gpushared"  # Separate on each node.
@@ -58,13 +62,13 @@ AccountingStorageTRES=gres/gpushared,gres/gpushared_memory
 AccountingStorageEnforce=associations,limits,qos
 PriorityType=priority/multifactor
 PriorityWeightQOS=10000
-NodeName=n[1-2] NodeAddr=10.77.0.[11-12] CPUs=64 RealMemory=8000 Gres=gpushared:cpu0:100,gpushared_memory:cpu0:1G,gpu:1,mps:100 State=UNKNOWN
-PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+{nodes}
+PartitionName=main Nodes=n[1-2] Default=YES MaxTime=INFINITE State=UP
+PartitionName=pair Nodes=n3 MaxTime=INFINITE State=UP
 """
 GRES_CONF = """
 AutoDetect=off
-NodeName=n[1-2] Name=gpushared Type=cpu0 Count=100
-NodeName=n[1-2] Name=gpushared_memory Type=cpu0 Count=1G
+{gres}
 NodeName=n[1-2] Name=gpu File={work}/gpu0
 NodeName=n[1-2] Name=mps Count=100 File={work}/gpu0
 """
@@ -92,8 +96,7 @@ highest_memory = "512MiB"
 class = "high"
 """
 # Options for this machine; the rules are typical of sites.
-SERVER_OPTIONS = ("--device", "cpu:0", "--cpu-threads", "1", "--memory", "1GiB", "--staging-memory", "256MiB",
-                  "--code-cache", "none")
+SERVER_OPTIONS = ("--cpu-threads", "1", "--memory", "1GiB", "--staging-memory", "256MiB", "--code-cache", "none")
 
 
 class Cluster:
@@ -102,7 +105,7 @@ class Cluster:
         self.holders = {}
         self.environment = {"PATH": f"{work}/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/", "LANG": "C.UTF-8",
                             "SLURM_CONF": f"{work}/etc/slurm.conf", "LD_LIBRARY_PATH": f"{work}/lib"}
-        for directory in ("bin", "lib", "etc", "log", "ctl", "db", "dbd", "munge", "jobs", "spool.n1", "spool.n2"):
+        for directory in ("bin", "lib", "etc", "log", "ctl", "db", "dbd", "munge", "jobs", *(f"spool.{node}" for node in DEVICES)):
             (work / directory).mkdir()
         (work / "jobs").chmod(0o777)
         for directory in ("log", "ctl", "dbd"):
@@ -126,8 +129,17 @@ class Cluster:
         files = {"slurm.conf": SLURM_CONF, "gres.conf": GRES_CONF, "slurmdbd.conf": SLURMDBD_CONF,
                  "rules.toml": RULES, "gpushared.toml": (PACKAGING / "gpushared.toml").read_text(), "plugstack.conf": plugstack,
                  "job_submit.lua": lua}
+        nodes, gres = "", ""
+        for number, (node, types) in enumerate(TYPES.items(), 11):
+            counts = [f"gpushared:{each}:100,gpushared_memory:{each}:1G" for each in types]
+            counts += ["gpu:1,mps:100"] if node in NODES else []
+            nodes += f"NodeName={node} NodeAddr=10.77.0.{number} CPUs=64 RealMemory=8000 Gres={','.join(counts)} State=UNKNOWN\n"
+            for each in types:
+                gres += f"NodeName={node} Name=gpushared Type={each} Count=100\n"
+                gres += f"NodeName={node} Name=gpushared_memory Type={each} Count=1G\n"
         for name, text in files.items():
-            (self.work / "etc" / name).write_text(text.replace("{work}", str(self.work)))
+            text = text.replace("{work}", str(self.work)).replace("{nodes}", nodes).replace("{gres}", gres)
+            (self.work / "etc" / name).write_text(text)
         shutil.chown(self.work / "etc/slurmdbd.conf", "slurm")
         (self.work / "etc/slurmdbd.conf").chmod(0o600)
 
@@ -170,13 +182,13 @@ class Cluster:
         self.accounting()
         self.start("slurmctld", "ctl", "slurmctld", "-D", "-c")
         until("slurmctld answers", lambda: self.run("ctl", "scontrol", "ping", check=False).stdout.find("UP") >= 0)
-        for node in NODES:
+        for node in DEVICES:
             self.start_server(node)
             self.start(f"slurmd.{node}", node, "slurmd", "-D", "-N", node)
-        until("the nodes are idle", lambda: self.ask("sinfo", "-h", "-N", "-o", "%t").split() == ["idle", "idle"])
+        until("the nodes are idle", lambda: self.ask("sinfo", "-h", "-N", "-o", "%t").split() == ["idle"] * len(DEVICES))
 
     def network(self):
-        for where in ("ctl", *NODES):
+        for where in ("ctl", *DEVICES):
             command = f"hostname {where}; mkdir -p {RUN_DIRECTORY}; mount -t tmpfs -o mode=755 tmpfs {RUN_DIRECTORY}; " \
                       "ip link set lo up; exec sleep infinity"
             self.holders[where] = subprocess.Popen(["unshare", "--net", "--uts", "--mount", "sh", "-c", command])
@@ -187,7 +199,7 @@ class Cluster:
             until(f"namespaces of {where}", lambda: holder.poll() is None and is_apart())
         for command in ("link add br0 type bridge", "addr add 10.77.0.1/24 dev br0", "link set br0 up"):
             self.run("ctl", "ip", *command.split())
-        for number, node in enumerate(NODES, 11):
+        for number, node in enumerate(DEVICES, 11):
             self.run("ctl", "ip", "link", "add", f"to-{node}", "type", "veth", "peer", "name", "veth0", "netns",
                      self.holders[node].pid)
             self.run("ctl", "ip", "link", "set", f"to-{node}", "master", "br0", "up")
@@ -227,6 +239,6 @@ class Cluster:
 
     def start_server(self, node: str):
         self.start(f"gpushared.{node}", node, "gpushared", "--config", self.work / "etc/gpushared.toml", "--socket",
-                   f"{RUN_DIRECTORY}/gpushared.sock", *SERVER_OPTIONS)
+                   f"{RUN_DIRECTORY}/gpushared.sock", "--device", DEVICES[node], *SERVER_OPTIONS)
         until(f"the server of {node} answers", lambda: self.run(node, "gpusharedctl", "--socket", f"{RUN_DIRECTORY}/gpushared.sock",
                                                                 "status", check=False).returncode == 0)

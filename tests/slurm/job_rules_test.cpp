@@ -4,6 +4,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -84,21 +85,22 @@ TEST(Allocation, IsReadFromSlurmsList) {
   const Allocation plain = Has("gpushared(CNT:25),gpushared_memory(CNT:268435456)");
   EXPECT_EQ(plain.share, 250U);
   EXPECT_EQ(plain.memory_bytes, 256 * kMiB);
-  EXPECT_EQ(plain.device, "");
+  EXPECT_EQ(plain.type, "");
   const Allocation typed = Has("gpu:a:1(IDX:0-1,3),gpushared:cuda1(CNT:100)");
   EXPECT_EQ(typed.share, 1000U);
   EXPECT_EQ(typed.memory_bytes, std::nullopt);
-  EXPECT_EQ(typed.device, "cuda:1");
-  EXPECT_EQ(Has("gpushared:cuda12:7").device, "cuda:12");
+  EXPECT_EQ(typed.type, "cuda1");
+  EXPECT_EQ(Has("gpushared:h100(CNT:7),gpushared_memory:h100(CNT:9)").type, "h100");
   EXPECT_EQ(Has("gpushared:7").share, 70U);
-  EXPECT_EQ(Has("gpushared:cuda0(CNT:0),gpushared:cuda1(CNT:5)").device, "cuda:1");
+  EXPECT_EQ(Has("gpushared:cuda0(CNT:0),gpushared:cuda1(CNT:5)").type, "cuda1");
 }
 
 TEST(Allocation, RejectsAllocationThatIsNotOneDevice) {
   const auto why = [](const std::string& gres) { return ParseAllocation(gres).status().message(); };
   EXPECT_THAT(why("gpushared:cuda0(CNT:20),gpushared:cuda1(CNT:5)"),
-              HasSubstr("on cuda:0 and cuda:1, but a step uses one device"));
-  EXPECT_THAT(why("gpushared:cuda0(CNT:20),gpushared_memory:cuda1(CNT:5)"), HasSubstr("cuda:1"));
+              HasSubstr("allocated cuda0 and cuda1 to the job, but a step uses one device"));
+  EXPECT_THAT(why("gpushared:cuda0(CNT:20),gpushared_memory:cuda1(CNT:5)"),
+              HasSubstr("such as gpushared:cuda1:N,gpushared_memory:cuda1:N"));
   EXPECT_THAT(why("gpushared(CNT:101)"), HasSubstr("more than 100"));
   EXPECT_THAT(why("gpushared(CNT:60),gpushared(CNT:60)"), HasSubstr("more than 100"));
   for (const char* broken : {"gpushared", "gpushared(CNT:)", "gpushared(CNT:-1)", "gpushared:x",
@@ -107,10 +109,29 @@ TEST(Allocation, RejectsAllocationThatIsNotOneDevice) {
   }
 }
 
+TEST(DeviceOfType, IsADeviceOrAModel) {
+  const std::vector<NodeDevice> devices = {{"cuda:0", "NVIDIA H100 80GB HBM3"},
+                                           {"cuda:1", "NVIDIA L40S"},
+                                           {"cuda:12", "NVIDIA A100-SXM4-40GB"}};
+  const auto found = [&](const char* type) {
+    const Result<std::string> device = DeviceOfType(type, devices);
+    return device.ok() ? *device : device.status().message();
+  };
+  EXPECT_EQ(found("cuda0"), "cuda:0");
+  EXPECT_EQ(found("cuda12"), "cuda:12");
+  EXPECT_EQ(found("h100"), "cuda:0");
+  EXPECT_EQ(found("nvidia_h100_80gb_hbm3"), "cuda:0");
+  EXPECT_EQ(found("A100"), "cuda:12");
+  EXPECT_THAT(found("l40"), HasSubstr("type 'l40' refers to none of this node's devices, cuda:0 "
+                                      "(NVIDIA H100 80GB HBM3), cuda:1 (NVIDIA L40S), "));
+  EXPECT_THAT(found("nvidia"), HasSubstr("type 'nvidia' refers to more than one"));
+  EXPECT_THAT(found("cuda2"), HasSubstr("refers to none"));
+}
+
 class StepTermsTest : public ::testing::Test {
  protected:
   std::string Terms() {
-    const auto terms = StepTerms(rules_, step_, has_, options_);
+    const auto terms = StepTerms(rules_, step_, has_, device_, options_);
     if (!terms.ok()) return "rejected: " + terms.status().message();
     return terms->value_or("nothing");
   }
@@ -119,7 +140,8 @@ class StepTermsTest : public ::testing::Test {
       "[qos.batch]\nclass = 'low'\nhighest_class = 'normal'\nhighest_share = '50%'\n"
       "highest_memory = '1GiB'\n");
   StepFacts step_ = {.job = 7, .step = "0", .uid = 1000, .tasks = 2, .qos = "batch"};
-  Allocation has_ = {.share = 250, .memory_bytes = 512 * kMiB, .device = "cuda:0"};
+  Allocation has_ = {.share = 250, .memory_bytes = 512 * kMiB, .type = "cuda0"};
+  std::string device_ = "cuda:0";
   StepOptions options_;
 };
 
@@ -169,6 +191,7 @@ TEST_F(StepTermsTest, StepWithoutShareGetsNothingByDefault) {
   has_.memory_bytes = kMiB;
   EXPECT_THAT(Terms(), HasSubstr("--gres=gpushared:N"));
   has_ = {};
+  device_ = "";
   rules_.needs_gres = false;
   EXPECT_THAT(Terms(), AllOf(HasSubstr("max_share = \"50%\""),
                              HasSubstr("memory = \"1073741824B\""), Not(HasSubstr("devices"))));

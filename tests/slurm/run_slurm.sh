@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs Slurm's daemons and gpushared on two nodes in namespaces. Usage: run_slurm.sh
+# Runs Slurm's daemons and gpushared on three nodes in namespaces. Usage: run_slurm.sh
 # DIRECTORY_OF_PROGRAMS PLUGIN RESULTS [SCENARIO...]. Exit code 77: the test cannot run here; the
 # reason is on stdout.
 set -euo pipefail

@@ -12,7 +12,7 @@ import time
 import traceback
 
 import cluster as slurm
-from cluster import NODES, until
+from cluster import NODES, PAIR, until
 
 USER = "daemon"
 JOBS, JOBS_A_DEVICE = 100, 4
@@ -152,6 +152,38 @@ def unmodified(jobs: Jobs):
     expect(without.returncode != 0, "a job without a share reached the device")
 
 
+def types(jobs: Jobs):
+    """A job gets its share on nodes of every type, with and without naming a type, and frees it when it ends."""
+    def lease(node, *options):
+        job = jobs.begin("-n1", "--qos=batch", *options, *jobs.train(40))
+        row = until(f"{options} have an endpoint", lambda: jobs.endpoints(node), 30)[0]
+        until(f"{options} have a client", lambda: jobs.clients(node), 30)
+        jobs.cluster.ask("scancel", row["endpoint"].split("-")[1])
+        job.communicate(timeout=60)
+        until(f"{options} are over", lambda: not jobs.endpoints(node), 30)
+        return row
+    for node, options, device in (("n1", ("-w", "n1", "--gres=gpushared:25"), "cpu:0"),
+                                  ("n2", ("-w", "n2", "--gres=gpushared:25"), "cpu:0"),
+                                  ("n1", ("--gres=gpushared:cpu0:25",), "cpu:0"),
+                                  ("n2", ("--gres=gpushared:embedded:25,gpushared_memory:128M",), "cpu:0"),
+                                  (PAIR, ("-p", "pair", "--gres=gpushared:25"), "cpu:0"),
+                                  (PAIR, ("-p", "pair", "--gres=gpushared:cpu1:25,gpushared_memory:128M"), "cpu:1")):
+        row = lease(node, *options)
+        expect(row["devices"] == [device] and row["max_share_percent"] == 25, f"{options}: {row}")
+        expect(("memory" in options[-1]) == (row["memory"] == "128 MiB"), f"{options}: {row}")
+    both = jobs.srun("-N2", "-n2", "--qos=batch", "--gres=gpushared:25,gpushared_memory:128M", "vector_add_cpp")
+    expect(both.returncode == 0 and both.stdout.count("sums are right") == 2, f"{both.stdout} {both.stderr}")
+    held = jobs.begin("-n1", "-p", "pair", "--qos=prod", "--gres=gpushared:80", *jobs.train(40))
+    until("80 of the first device are taken", lambda: jobs.clients(PAIR), 30)
+    split = jobs.srun("-n1", "-p", "pair", "--qos=batch", "--gres=gpushared:50", "vector_add_cpp")
+    expect(split.returncode != 0 and "ask for one type, such as gpushared:cpu1:N" in split.stderr, split.stderr)
+    jobs.cluster.ask("scancel", jobs.endpoints(PAIR)[0]["endpoint"].split("-")[1])
+    held.communicate(timeout=60)
+    def used():
+        return [line.strip() for line in jobs.cluster.ask("scontrol", "show", "node", "-d").splitlines() if "GresUsed" in line]
+    until("the controller counts nothing as used", lambda: not re.search(r"gpushared\w*:\w+:[1-9]", " ".join(used())), 30)
+
+
 def mps(jobs: Jobs):
     """Slurm's own gres/mps sets CUDA_MPS_ACTIVE_THREAD_PERCENTAGE, which caps the client."""
     job = jobs.begin("-n1", "-w", "n1", "--qos=batch", "--gres=gpushared:50,mps:20", *jobs.train(3))
@@ -242,7 +274,7 @@ def queue(jobs: Jobs):
     return f"{JOBS} jobs in {time.monotonic() - begun:.0f} s, at most {max(most.values())} at once on a device in {looks} looks"
 
 
-SCENARIOS = (classes, forged, unmodified, mps, killed_stepd, accounting, restarted_server, queue)
+SCENARIOS = (classes, forged, unmodified, types, mps, killed_stepd, accounting, restarted_server, queue)
 
 
 def main() -> int:

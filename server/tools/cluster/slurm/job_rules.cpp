@@ -2,6 +2,7 @@
 #include "server/tools/cluster/slurm/job_rules.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <utility>
 
@@ -136,10 +137,26 @@ std::optional<std::uint64_t> Count(std::string_view text) {
   return is_whole ? std::optional(count) : std::nullopt;
 }
 
-// Converts a gres type such as "cuda0" to the device cuda:0.
-std::string GetDevice(std::string_view type) {
-  const std::size_t digits = type.find_last_not_of("0123456789") + 1;
-  return std::string(type.substr(0, digits)) + ":" + std::string(type.substr(digits));
+bool IsWordCharacter(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; }
+
+// Converts the name of a model as Slurm does for the types that it detects: "nvidia_h100_pcie".
+std::string LowerCased(std::string_view name) {
+  std::string lower(name);
+  for (char& c : lower) {
+    c = c == ' ' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return lower;
+}
+
+// Whole words only, because "l4" would otherwise match the L40 as well.
+bool HasWords(std::string_view text, std::string_view words) {
+  for (std::size_t at = text.find(words); at != std::string_view::npos;
+       at = text.find(words, at + 1)) {
+    const std::size_t end = at + words.size();
+    const bool begins = at == 0 || !IsWordCharacter(text[at - 1]);
+    if (begins && (end == text.size() || !IsWordCharacter(text[end]))) return true;
+  }
+  return false;
 }
 
 struct GresPart {
@@ -175,13 +192,14 @@ Status TakeGres(const GresPart& part, Allocation& has) {
   }
   if (*count == 0) return Status::Ok();
   if (!part.type.empty()) {
-    const std::string device = GetDevice(part.type);
-    if (!has.device.empty() && has.device != device) {
-      return Invalid("gres rejected: the job's shares are on " + Escaped(has.device) + " and " +
-                     Escaped(device) + ", but a step uses one device; ask for one of them, " +
-                     std::string(kShareGres) + ":" + std::string(part.type) + ":N");
+    if (!has.type.empty() && has.type != part.type) {
+      const std::string type = Escaped(part.type);
+      return Invalid("gres rejected: the controller allocated " + Escaped(has.type) + " and " +
+                     type + " to the job, but a step uses one device; ask for one type, such as " +
+                     std::string(kShareGres) + ":" + type + ":N," + std::string(kMemoryGres) + ":" +
+                     type + ":N");
     }
-    has.device = device;
+    has.type = part.type;
   }
   if (!is_share) {
     has.memory_bytes = has.memory_bytes.value_or(0) + *count;
@@ -317,6 +335,25 @@ Result<Allocation> ParseAllocation(std::string_view gres) {
   return has;
 }
 
+Result<std::string> DeviceOfType(std::string_view type, const std::vector<NodeDevice>& devices) {
+  const std::string words = LowerCased(type);
+  std::string found, all;
+  std::size_t matches = 0;
+  for (const NodeDevice& each : devices) {
+    std::string same = LowerCased(each.device);
+    std::erase(same, ':');
+    if (same == words) return each.device;
+    all += (all.empty() ? "" : ", ") + Escaped(each.device) + " (" + Escaped(each.name) + ")";
+    if (!HasWords(LowerCased(each.name), words)) continue;
+    found = each.device;
+    ++matches;
+  }
+  if (matches == 1) return found;
+  return Invalid("gres rejected: type '" + Escaped(type) + "' refers to " +
+                 (matches == 0 ? "none" : "more than one") + " of this node's devices, " + all +
+                 "; the operator must use a type such as cuda0 for the device cuda:0");
+}
+
 Status CheckOptions(const StepOptions& options) {
   SchedulingClass scheduling_class;
   if (!options.scheduling_class.empty()) {
@@ -335,7 +372,8 @@ Status CheckOptions(const StepOptions& options) {
 }
 
 Result<std::optional<std::string>> StepTerms(const JobRules& rules, const StepFacts& step,
-                                             const Allocation& has, const StepOptions& options) {
+                                             const Allocation& has, const std::string& device,
+                                             const StepOptions& options) {
   if (Status status = CheckOptions(options); !status.ok()) return status;
   if (!has.share && rules.needs_gres) {
     const bool asks = has.memory_bytes || !options.scheduling_class.empty() ||
@@ -358,7 +396,7 @@ Result<std::optional<std::string>> StepTerms(const JobRules& rules, const StepFa
   if (status.ok()) status = TakeShareOf(rule, step, has, options, part);
   if (status.ok()) status = TakeMemoryOf(rule, step, has, options, part);
   if (!status.ok()) return status;
-  return std::optional(TermsText(step, part, has.device));
+  return std::optional(TermsText(step, part, device));
 }
 
 }  // namespace gpushared::slurm

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "gpushared/result.h"
 
@@ -55,12 +56,21 @@ Result<JobRules> ParseJobRules(std::string_view text, std::string_view source);
 struct Allocation {
   std::optional<std::uint32_t> share;         // Thousandths of a device's time.
   std::optional<std::uint64_t> memory_bytes;  // Unset if the nodes do not count memory.
-  std::string device;  // A device such as "cuda:0"; empty if the gres names none.
+  std::string type;  // Type of the gres, such as "h100" or "cuda0"; empty if the nodes have none.
 };
 
 // Parses Slurm's list of a job's resources on one node, "gpushared:cuda0(CNT:25),gpu:1(IDX:0)".
-// Rejects shares on more than one device, because a share refers to a single device.
+// Rejects shares of more than one type, because a share refers to a single device.
 Result<Allocation> ParseAllocation(std::string_view gres);
+
+// A device of the node's server.
+struct NodeDevice {
+  std::string device, name;  // "cuda:0", "NVIDIA H100 80GB HBM3".
+};
+// Returns the device to which the type refers: by the device without its colon, such as "cuda0", or
+// by one or more words of its name, such as "h100", as in Slurm's gres/gpu. Rejects a type that
+// refers to none or to several.
+Result<std::string> DeviceOfType(std::string_view type, const std::vector<NodeDevice>& devices);
 
 // Options of the step as typed; empty if not given.
 //
@@ -86,9 +96,10 @@ struct StepFacts {
 // Returns the terms of the step's endpoint (server/telemetry/admin, Lease), or why the step is
 // rejected. Returns no value if the step has no share of a device and requests none. The steps of
 // one job share a budget, so that together they never exceed what the controller allocated to the
-// job.
+// job. With `device`, the endpoint permits this device only.
 Result<std::optional<std::string>> StepTerms(const JobRules& rules, const StepFacts& step,
-                                             const Allocation& has, const StepOptions& options);
+                                             const Allocation& has, const std::string& device,
+                                             const StepOptions& options);
 
 }  // namespace gpushared::slurm
 

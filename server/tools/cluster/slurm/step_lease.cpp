@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "gpushared/result.h"
 
@@ -136,6 +137,18 @@ Status AwaitEmpty(const gpushared_lease& lease) {
   }
 }
 
+// Returns the device to which the job's gres refers; empty if the gres has no type.
+Result<std::string> FindDevice(const std::string& server, const std::string& type) {
+  if (type.empty()) return type;
+  const Result<json> answer = admin::Ask(server, {.verb = gpushared::ipc::AdminVerb::kDevices});
+  if (!answer.ok()) return answer.status();
+  std::vector<slurm::NodeDevice> devices;
+  for (const json& row : answer->at("devices")) {
+    devices.push_back({.device = row.at("device"), .name = row.value("name", "")});
+  }
+  return slurm::DeviceOfType(type, devices);
+}
+
 Result<gpushared_lease*> Begin(const std::string& rules_file, const gpushared_step& step) {
   const Result<slurm::Allocation> has = slurm::ParseAllocation(Text(step.gres));
   if (!has.ok()) return has.status();
@@ -147,8 +160,10 @@ Result<gpushared_lease*> Begin(const std::string& rules_file, const gpushared_st
                                   .uid = step.uid,
                                   .tasks = step.tasks,
                                   .qos = Text(step.qos)};
+  const Result<std::string> device = FindDevice(rules->socket, has->type);
+  if (!device.ok()) return device.status();
   const Result<std::optional<std::string>> terms =
-      slurm::StepTerms(*rules, facts, *has, GetOptions(step.options));
+      slurm::StepTerms(*rules, facts, *has, *device, GetOptions(step.options));
   if (!terms.ok()) return terms.status();
   if (!*terms) return nullptr;
   Result<admin::Lease> lease = admin::Lease::Take(rules->socket, **terms);
