@@ -208,7 +208,7 @@ run_slurm() {
   [[ $EUID -eq 0 ]] || { echo "slurm: skipped: needs root"; return; }
   gpushared_setup slurm
   configure dev
-  build dev gpushared gpusharedctl serve train vector_add_cpp drop_in_vector_add gpushared_spank
+  build dev gpushared gpusharedctl serve train vector_add_cpp drop_in_vector_add gpushared-mps-control gpushared_spank
   local status=0
   tests/slurm/run_slurm.sh build/dev/bin build/dev/lib/gpushared_spank.so build/slurm || status=$?
   [[ $status -eq 0 || $status -eq 77 ]]

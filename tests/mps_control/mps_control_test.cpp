@@ -55,10 +55,9 @@ class MpsControl : public ::testing::Test {
     server_ = std::make_unique<ServerProcess>(
         std::vector<std::string>{"--config", directory_ / "gpushared.toml", "--device",
                                  "cpu:0,cpu:1", "--memory", "256MiB", "--cpu-threads", "1"});
-    const std::string batch =
-        std::filesystem::path(server_->socket()).parent_path() / "batch/gpushared.sock";
+    batch_ = std::filesystem::path(server_->socket()).parent_path() / "batch/gpushared.sock";
     first_ = Join(server_->socket(), "first", "cpu:0");
-    second_ = Join(batch, "second", "cpu:1");
+    second_ = Join(batch_, "second", "cpu:1");
     EXPECT_TRUE(Eventually([&] { return Query(*server_, "ps").at("clients").size() == 2; }));
   }
 
@@ -96,6 +95,7 @@ class MpsControl : public ::testing::Test {
 
   ScratchDirectory directory_;
   std::unique_ptr<ServerProcess> server_;
+  std::string batch_;  // Socket of the endpoint.
   std::unique_ptr<Client> first_, second_;
 };
 
@@ -262,6 +262,8 @@ TEST_F(MpsControl, OtherCommandsAndOptionsAreRejectedByName) {
   }
   EXPECT_EQ(Run("-multiuser-server").exit_code, 2);
   EXPECT_THAT(Answer("help"), AllOf(HasSubstr("get_server_list"), HasSubstr("lspart")));
+  EXPECT_EQ(RunMps(batch_, "get_server_list").exit_code, 1) << "an endpoint answers no operator";
+  EXPECT_THAT(RunMps(batch_, "-d").output, HasSubstr("nothing to do, a server answers"));
   const ProgramOutcome alone = RunMps(directory_ / "nobody.sock", "-d");
   EXPECT_EQ(alone.exit_code, 3);
   EXPECT_THAT(alone.output, HasSubstr("this program starts no server"));
@@ -289,6 +291,30 @@ TEST_F(MpsControl, QuitDrainsAndReadsNoFurther) {
   first_.reset();
   second_.reset();
   EXPECT_EQ(server_->WaitForExit(), 0);
+}
+
+TEST_F(MpsControl, JobChangesNothingForOtherJobs) {
+  const std::string first = WorkerPid(0);
+  for (const std::string& line :
+       {std::string("quit"), std::string("quit -t 0"), std::string("shutdown_server -f"),
+        std::string("set_default_active_thread_percentage 5"),
+        "set_active_thread_percentage " + first + " 5",
+        std::string("set_default_device_pinned_mem_limit cpu:0 1M"),
+        "set_device_pinned_mem_limit " + first + " cpu:0 1M",
+        std::string("set_default_client_priority 1")}) {
+    const ProgramOutcome outcome =
+        RunProgram({"/bin/sh", "-c",
+                    "echo " + line +
+                        " | SLURM_JOB_ID=7 " GPUSHARED_BIN_DIR "/gpushared-mps-control --socket " +
+                        server_->socket()});
+    EXPECT_EQ(outcome.exit_code, 0) << line;
+    EXPECT_THAT(outcome.output, HasSubstr("no effect in a Slurm job")) << line;
+  }
+  const json server = Query(*server_, "status").at("server");
+  EXPECT_EQ(server.at("state"), "serving");
+  EXPECT_EQ(server.at("new_clients"), json({{"max_share_percent", 100.0}}));
+  EXPECT_EQ(Clients().size(), 2U);
+  EXPECT_EQ(Answer("get_active_thread_percentage " + first), "100.0\n");
 }
 
 TEST_F(MpsControl, QuitWithTimeoutEndsRemainingClients) {

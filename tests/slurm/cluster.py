@@ -62,6 +62,9 @@ AccountingStorageTRES=gres/gpushared,gres/gpushared_memory
 AccountingStorageEnforce=associations,limits,qos
 PriorityType=priority/multifactor
 PriorityWeightQOS=10000
+Prolog={work}/etc/prolog
+Epilog={work}/etc/epilog
+TaskProlog={work}/etc/task_prolog
 {nodes}
 PartitionName=main Nodes=n[1-2] Default=YES MaxTime=INFINITE State=UP
 PartitionName=pair Nodes=n3 MaxTime=INFINITE State=UP
@@ -71,6 +74,28 @@ AutoDetect=off
 {gres}
 NodeName=n[1-2] Name=gpu File={work}/gpu0
 NodeName=n[1-2] Name=mps Count=100 File={work}/gpu0
+"""
+# Scripts of a site that starts and ends an MPS daemon for each job with gres/mps.
+PROLOG = """#!/bin/bash
+[[ -n $CUDA_MPS_ACTIVE_THREAD_PERCENTAGE ]] || exit 0
+unset CUDA_MPS_ACTIVE_THREAD_PERCENTAGE
+export CUDA_MPS_PIPE_DIRECTORY=/tmp/nvidia-mps_$SLURM_JOB_ID CUDA_MPS_LOG_DIRECTORY=/tmp/nvidia-log_$SLURM_JOB_ID
+mkdir -p $CUDA_MPS_PIPE_DIRECTORY $CUDA_MPS_LOG_DIRECTORY
+exec >{work}/log/prolog.$SLURM_JOB_ID 2>&1
+set -e
+nvidia-cuda-mps-control -d
+nvidia-cuda-mps-control start_server -uid $SLURM_JOB_UID
+"""
+TASK_PROLOG = """#!/bin/bash
+[[ -z $CUDA_MPS_ACTIVE_THREAD_PERCENTAGE ]] || echo export CUDA_MPS_PIPE_DIRECTORY=/tmp/nvidia-mps_$SLURM_JOB_ID
+"""
+EPILOG = """#!/bin/bash
+export CUDA_MPS_PIPE_DIRECTORY=/tmp/nvidia-mps_$SLURM_JOB_ID
+[[ -d $CUDA_MPS_PIPE_DIRECTORY ]] || exit 0
+exec >{work}/log/epilog.$SLURM_JOB_ID 2>&1
+set -e
+echo quit | nvidia-cuda-mps-control
+rm -rf $CUDA_MPS_PIPE_DIRECTORY /tmp/nvidia-log_$SLURM_JOB_ID
 """
 SLURMDBD_CONF = """
 AuthType=auth/munge
@@ -103,17 +128,19 @@ class Cluster:
     def __init__(self, programs: pathlib.Path, plugin: pathlib.Path, work: pathlib.Path):
         self.work, self.processes = work, {}
         self.holders = {}
-        self.environment = {"PATH": f"{work}/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/", "LANG": "C.UTF-8",
+        self.environment = {"PATH": f"{work}/bin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/", "LANG": "C.UTF-8",
                             "SLURM_CONF": f"{work}/etc/slurm.conf", "LD_LIBRARY_PATH": f"{work}/lib"}
-        for directory in ("bin", "lib", "etc", "log", "ctl", "db", "dbd", "munge", "jobs", *(f"spool.{node}" for node in DEVICES)):
+        for directory in ("bin", "lib", "etc", "log", "ctl", "db", "dbd", "munge", "jobs", "mps", *(f"spool.{node}" for node in DEVICES)):
             (work / directory).mkdir()
         (work / "jobs").chmod(0o777)
         for directory in ("log", "ctl", "dbd"):
             shutil.chown(work / directory, "slurm")
         shutil.chown(work / "db", "mysql")
         shutil.chown(work / "munge", "munge")
-        for program in ("gpushared", "gpusharedctl", "serve", "train", "vector_add_cpp", "drop_in_vector_add"):
+        for program in ("gpushared", "gpusharedctl", "gpushared-mps-control", "serve", "train", "vector_add_cpp",
+                        "drop_in_vector_add"):
             shutil.copy(programs / program, work / "bin")
+        (work / "mps/nvidia-cuda-mps-control").symlink_to(work / "bin/gpushared-mps-control")
         shutil.copytree(programs.parent / "lib/drop_in", work / "lib/drop_in", symlinks=True)
         shutil.copy(plugin, work / "lib")
         # Slurm requires a device file, which is never opened.
@@ -128,7 +155,7 @@ class Cluster:
         plugstack = plugstack.replace("/etc/gpushared/slurm.toml", f"{self.work}/etc/rules.toml")
         files = {"slurm.conf": SLURM_CONF, "gres.conf": GRES_CONF, "slurmdbd.conf": SLURMDBD_CONF,
                  "rules.toml": RULES, "gpushared.toml": (PACKAGING / "gpushared.toml").read_text(), "plugstack.conf": plugstack,
-                 "job_submit.lua": lua}
+                 "job_submit.lua": lua, "prolog": PROLOG, "task_prolog": TASK_PROLOG, "epilog": EPILOG}
         nodes, gres = "", ""
         for number, (node, types) in enumerate(TYPES.items(), 11):
             counts = [f"gpushared:{each}:100,gpushared_memory:{each}:1G" for each in types]
@@ -140,6 +167,8 @@ class Cluster:
         for name, text in files.items():
             text = text.replace("{work}", str(self.work)).replace("{nodes}", nodes).replace("{gres}", gres)
             (self.work / "etc" / name).write_text(text)
+        for name in ("prolog", "task_prolog", "epilog"):
+            (self.work / "etc" / name).chmod(0o755)
         shutil.chown(self.work / "etc/slurmdbd.conf", "slurm")
         (self.work / "etc/slurmdbd.conf").chmod(0o600)
 
@@ -189,8 +218,9 @@ class Cluster:
 
     def network(self):
         for where in ("ctl", *DEVICES):
+            # Prologs find MPS commands in a standard directory.
             command = f"hostname {where}; mkdir -p {RUN_DIRECTORY}; mount -t tmpfs -o mode=755 tmpfs {RUN_DIRECTORY}; " \
-                      "ip link set lo up; exec sleep infinity"
+                      f"mount --bind {self.work}/mps /usr/local/bin; ip link set lo up; exec sleep infinity"
             self.holders[where] = subprocess.Popen(["unshare", "--net", "--uts", "--mount", "sh", "-c", command])
         for where, holder in self.holders.items():
             def is_apart():

@@ -185,12 +185,30 @@ def types(jobs: Jobs):
 
 
 def mps(jobs: Jobs):
-    """Slurm's own gres/mps sets CUDA_MPS_ACTIVE_THREAD_PERCENTAGE, which caps the client."""
+    """Slurm's own gres/mps sets CUDA_MPS_ACTIVE_THREAD_PERCENTAGE, which caps the client. A prolog and an epilog that
+    start and end an MPS daemon for each job work unchanged, and do not disturb the node's other jobs."""
+    other = jobs.begin("-n1", "-w", "n1", "--qos=batch", "--gres=gpushared:25", *jobs.train(60))
+    neighbour = until("another job is there", lambda: jobs.clients("n1"), 30)[0]
     job = jobs.begin("-n1", "-w", "n1", "--qos=batch", "--gres=gpushared:50,mps:20", *jobs.train(3))
-    client = until("its client is there", lambda: jobs.clients("n1"), 30)[0]
-    expect(client["max_share_percent"] == 20, f"{client}")
+    clients = until("its client is there, too", lambda: (rows := jobs.clients("n1"))[1:] and rows, 30)
+    expect(sorted(row["max_share_percent"] for row in clients) == [20, 25], f"{clients}")
     output = job.communicate(timeout=60)[0]
     expect(job.returncode == 0, output)
+    number = jobs.last_job()
+    log = jobs.cluster.work / "log"
+    begun, ended = (until(path.name, lambda path=path: path.exists() and path.read_text(), 30)
+                    for path in (log / f"prolog.{number}", log / f"epilog.{number}"))
+    expect("-d: nothing to do, a server answers" in begun and "start_server: nothing to do" in begun, begun)
+    expect("quit: no effect in a Slurm job" in ended, ended)
+    # Some users do in their scripts what those of the site do.
+    own = ("sh", "-ec", "nvidia-cuda-mps-control -d; vector_add_cpp; echo quit | nvidia-cuda-mps-control")
+    done = jobs.srun("-n1", "-w", "n1", "--qos=batch", "--gres=gpushared:25,mps:20", *own)
+    expect(done.returncode == 0 and "sums are right" in done.stdout, f"{done.stdout} {done.stderr}")
+    expect([row["client"] for row in jobs.clients("n1")] == [neighbour["client"]], "the epilog ended another job")
+    states = jobs.cluster.ask("sinfo", "-h", "-N", "-o", "%t").split()
+    expect(not any("drain" in state for state in states), f"a prolog or an epilog took a node out of service: {states}")
+    jobs.cluster.ask("scancel", neighbour["endpoint"].split("-")[1])
+    other.communicate(timeout=60)
 
 
 def killed_stepd(jobs: Jobs):

@@ -52,6 +52,11 @@ constexpr Column kPartitionColumns[] = {
     {.heading = "SMS", .field = "granted"},
 };
 
+// Prologs and epilogs written for MPS start a daemon for each job and end it.
+constexpr const char* kNotInJob =
+    ": no effect in a Slurm job, its prolog or its epilog, because the server serves all jobs of "
+    "the node; outside of jobs, an operator can use it";
+
 constexpr const char* kForNewClients =
     ": applies to clients that connect from now on without values of their own, until the server "
     "ends; gpushared.toml has the permanent values";
@@ -428,6 +433,11 @@ std::string GetUsage(const Command& command) {
   return command.flag.empty() ? usage : usage + " [" + std::string(command.flag) + "]";
 }
 
+// Returns whether the command affects clients of other jobs.
+bool IsForAll(std::string_view command) {
+  return command == "quit" || command == "shutdown_server" || command.starts_with("set_");
+}
+
 // Arguments by kind.
 using Named = std::vector<std::pair<std::string, std::string>>;
 
@@ -528,7 +538,8 @@ Status Call::Read(unsigned reads) {
   return Status::Ok();
 }
 
-Result<Answer> Do(const std::string& socket, const std::vector<std::string>& words) {
+Result<Answer> Do(const std::string& socket, const std::vector<std::string>& words,
+                  bool is_in_job) {
   Call call{.socket = socket, .command = words.front()};
   call.arguments.assign(words.begin() + 1, words.end());
   const auto command = std::ranges::find(kCommands, call.command, &Command::name);
@@ -545,6 +556,7 @@ Result<Answer> Do(const std::string& socket, const std::vector<std::string>& wor
     call.number = *number;
     if (name.ends_with("PID") || name == "DEVICE") reads |= kDevices;
   }
+  if (is_in_job && IsForAll(call.command)) return Answer{.note = call.command + kNotInJob};
   Status ready = call.Read(reads);
   if (ready.ok()) ready = Find(*named, call);
   return ready.ok() ? command->carry_out(call) : ready;

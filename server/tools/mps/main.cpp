@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <optional>
@@ -24,6 +25,8 @@ namespace gpushared::server::mps {
 namespace {
 
 constexpr const char* kName = "gpushared-mps-control";
+// Set by Slurm in jobs, prologs and epilogs.
+constexpr const char* kJobVariable = "SLURM_JOB_ID";
 
 enum ExitCode : int { kDone = 0, kRejected = 1, kUsage = 2, kNoServer = 3 };
 
@@ -63,7 +66,8 @@ Outcome DoLine(const std::string& socket, std::string_view line) {
   const Result<std::vector<std::string>> words = Words(line);
   if (!words.ok()) return {Complain(words.status())};
   if (words->empty()) return {};
-  const Result<Answer> answer = Do(socket, *words);
+  // getenv is safe here, because this program does not modify the environment.
+  const Result<Answer> answer = Do(socket, *words, std::getenv(kJobVariable) != nullptr);
   if (!answer.ok()) return {Complain(answer.status())};
   if (!answer->note.empty()) PrintError(answer->note);
   const bool written = std::fputs(answer->text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
@@ -82,8 +86,9 @@ int DoLines(const std::string& socket) {
 
 // Scripts start MPS with this option; the gpushared server is started by the system instead.
 int SeeWhetherItRuns(const std::string& option, const std::string& socket) {
-  const Result<Answer> servers = Do(socket, {"get_server_list"});
-  if (servers.ok()) {
+  const Result<Answer> servers = Do(socket, {"get_server_list"}, false);
+  // A server that denies a user the list is running, too.
+  if (servers.ok() || !admin::IsUnreachable(servers.status())) {
     PrintError(option + ": nothing to do, a server answers at " + socket);
     return kDone;
   }
