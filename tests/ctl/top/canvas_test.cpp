@@ -91,6 +91,11 @@ TEST(TopUnits, FiguresAreShortAndHaveUnits) {
   EXPECT_EQ(MicrosecondsText(2'500'000), "2.5 s");
   EXPECT_EQ(CountText(0), "0");
   EXPECT_EQ(CountText(0.25), "0.2");
+  EXPECT_EQ(EnergyText(0.25), "0.2 J");
+  EXPECT_EQ(EnergyText(1234), "1.2 kJ");
+  EXPECT_EQ(EnergyText(5e7), "50 MJ");
+  EXPECT_EQ(EnergyText(1e20), "huge");
+  EXPECT_EQ(EnergyText({}), "-");
   EXPECT_EQ(CountText(999), "999");
   EXPECT_EQ(CountText(1234), "1.2k");
   EXPECT_EQ(CountText(999'600), "1.0M");

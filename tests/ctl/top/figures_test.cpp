@@ -90,6 +90,28 @@ TEST(TopFigures, ShowsMissedTargetInItsInterval) {
   EXPECT_EQ(Client(Between(&first, second), 1).PerSecond("requests"), 1.0);
 }
 
+TEST(TopFigures, SplitsPowerByDeviceTimeAsTheServerSplitsEnergy) {
+  const auto device = [](double busy_s) {
+    json row = DeviceRow("cpu:0", {.high = busy_s});
+    row["gpu"] = {{"power_w", 400}};
+    return row;
+  };
+  const Sample before = GetSample({device(0)}, {ClientRow(1, "a", 0), ClientRow(2, "b", 0)}, 100);
+  const auto after = [&](double a, double b) {
+    return Between(&before,
+                   GetSample({device(a + b)}, {ClientRow(1, "a", a), ClientRow(2, "b", b)}, 101));
+  };
+  EXPECT_EQ(Client(after(0.25, 0.5), 1).watts, 100.0);
+  EXPECT_EQ(Client(after(0.25, 0.5), 2).watts, 200.0);
+  EXPECT_EQ(Client(after(1, 1), 1).watts, 200.0) << "concurrent commands share the power";
+  EXPECT_TRUE(after(0, 0).HasEnergy());
+  json elsewhere = ClientRow(1, "a", 1);
+  elsewhere["device"] = "cpu:1";
+  const Figures figures = Between(&before, GetSample({DeviceRow("cpu:0", {})}, {elsewhere}, 101));
+  EXPECT_EQ(Client(figures, 1).watts, std::nullopt);
+  EXPECT_FALSE(figures.HasEnergy());
+}
+
 TEST(TopSample, AbsentFiguresAreNotZero) {
   const Sample sample =
       GetSample({json::object({{"device", "cpu:0"}})}, {json::object({{"client", 1U}})}, 1);

@@ -17,6 +17,7 @@
 
 #include "gpushared/client.h"
 
+#include "tests/support/gpu_server.h"
 #include "tests/support/scratch_directory.h"
 #include "tests/support/server_process.h"
 
@@ -165,6 +166,35 @@ TEST_F(TopTerminal, AWorkingClientHasAShare) {
     return DevicePercent(top->Screen(), "fills") > 1;
   })) << top->Screen();
   EXPECT_THAT(top->Screen(), HasSubstr("░")) << "its class has a part of the bar";
+}
+
+TEST(TopTerminalOfGpu, ShowsPowerAndEnergy) {
+  if (!std::filesystem::exists(kTmux)) GTEST_SKIP() << "tmux is not installed";
+  GpuServer gpu;
+  const Result<Client> client = Client::Connect({.name = "fills", .socket = gpu.socket()});
+  ASSERT_TRUE(client.ok()) << client.status().ToString();
+  const Result<DeviceBuffer> memory = client->AllocateDevice(std::size_t{8} << 20);
+  ASSERT_TRUE(memory.ok()) << memory.status().ToString();
+  const TerminalOfTmux top("env LC_ALL=C.UTF-8 TERM=screen-256color " GPUSHARED_BIN_DIR
+                           "/gpusharedctl top --every 0.2 --socket " +
+                               gpu.socket(),
+                           {.columns = 100, .rows = 24});
+  ASSERT_TRUE(top.Shows(" fills\n")) << top.Screen();
+  EXPECT_THAT(top.Screen(), Not(HasSubstr("WATTS"))) << "the sensors have not answered yet";
+  std::uint64_t energy_mj = 1;
+  EXPECT_TRUE(Eventually([&] {
+    // Every reading adds 400 kJ, of which the client's part depends on its device time.
+    energy_mj += 400'000'000;
+    gpu.SetMachine(R"({"gpus": [{"board": "H200", "sensors": {"power_mw": 350000, "energy_mj": )" +
+                   std::to_string(energy_mj) + "}}]}");
+    for (int i = 0; i < 20; ++i) {
+      (void)client->default_stream().Fill(*memory, FillElement::U8(7), std::size_t{8} << 20);
+    }
+    (void)client->default_stream().Synchronize();
+    const std::string screen = top.Screen();
+    return screen.find("J ") != std::string::npos && screen.find("350 W") != std::string::npos;
+  })) << top.Screen();
+  EXPECT_TRUE(top.Shows("WATTS  ENERGY")) << top.Screen();
 }
 
 TEST_F(TopTerminal, KeysSortAndChoose) {

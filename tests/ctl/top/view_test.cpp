@@ -16,6 +16,7 @@ namespace gpushared::server::top {
 namespace {
 
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -245,6 +246,23 @@ TEST_F(TopView, NamesAreLastColumn) {
   for (std::size_t row = 7; row < 10; ++row) EXPECT_EQ(begin(row), begin(6));
   EXPECT_THAT(canvas.Text(), HasSubstr("?[31m?"));
   EXPECT_THAT(canvas.Text(), Not(HasSubstr("\x1b")));
+}
+
+TEST_F(TopView, ShowsPowerAndEnergyWhereTheDeviceReportsThem) {
+  EXPECT_THAT(Screen({200, 24}), AllOf(Not(HasSubstr("WATTS")), Not(HasSubstr("ENERGY"))));
+  json device = DeviceRow("cpu:0", {.high = 1});
+  device["gpu"] = {{"power_w", 350}};
+  json client = ClientRow(1, "a", 1);
+  client["energy_j"] = 12340;
+  const Sample before = GetSample({device}, {client}, 1);
+  device["totals"]["classes"]["high"]["device_time_s"] = 1.5;
+  client["device_time_s"] = 1.5;
+  view_.Take(Between(&before, GetSample({device}, {client}, 2)));
+  const std::string screen = Screen({90, 24});
+  EXPECT_THAT(screen, HasSubstr("2 clients  350 W  "));
+  EXPECT_THAT(screen, HasSubstr("WATTS  ENERGY"));
+  EXPECT_THAT(screen, HasSubstr("  175   12 kJ "));
+  EXPECT_THAT(Screen({80, 24}), HasSubstr("WATTS"));
 }
 
 TEST_F(TopView, WideTerminalsShowMoreColumns) {

@@ -24,7 +24,8 @@ struct TableColumn {
   std::string (*text)(Client client);
   std::string_view help;
   std::optional<SortBy> sort = {};
-  bool is_text = false;  // Whether cells are left-aligned.
+  bool is_text = false;    // Whether cells are left-aligned.
+  bool is_energy = false;  // Whether it is hidden unless a device reports power or energy.
 };
 
 // The following show a figure, or its rate of change, in a column.
@@ -52,6 +53,7 @@ std::string Cap(Client c) {
   const Figure& percent = c.now["max_share_percent"];
   return percent && *percent < 100 ? CountText(percent) : "-";
 }
+std::string Watts(Client c) { return CountText(c.watts); }
 std::string Endpoint(Client c) { return c.now.endpoint; }
 
 constexpr std::string_view kDevice = "DEVICE", kClass = "CLASS", kWeight = "WGT";
@@ -68,6 +70,16 @@ constexpr std::array kColumns = {
                 SortBy::kWaits},
     TableColumn{"MEMORY", 8, 3, Now<"memory_bytes", BytesText>, "device memory it holds",
                 SortBy::kMemory},
+    TableColumn{"WATTS",
+                5,
+                5,
+                Watts,
+                "the device's power times its part of the device time",
+                {},
+                false,
+                true},
+    TableColumn{
+        "ENERGY", 7, 5, Now<"energy_j", EnergyText>, "energy it used so far", {}, false, true},
     TableColumn{"REQ/s", 5, 6, PerSecond<"requests", CountText>, "requests that ended",
                 SortBy::kRequests},
     TableColumn{"REQ p99", 7, 4, Now<"request_p99_us", MicrosecondsText>,
@@ -91,9 +103,12 @@ constexpr unsigned kLastRank = 99;
 
 // Selects the columns that fit, in their order. With a single device, the device's column ranks
 // last, because all clients have the same device.
-std::vector<const TableColumn*> Fitting(std::size_t width, bool has_devices) {
+std::vector<const TableColumn*> Fitting(std::size_t width, const Figures& figures) {
+  const bool has_devices = figures.devices.size() > 1, has_energy = figures.HasEnergy();
   std::vector<const TableColumn*> by_rank;
-  for (const TableColumn& column : kColumns) by_rank.push_back(&column);
+  for (const TableColumn& column : kColumns) {
+    if (has_energy || !column.is_energy) by_rank.push_back(&column);
+  }
   const auto rank = [&](const TableColumn* column) {
     return column->heading == kDevice && !has_devices ? kLastRank : column->rank;
   };
@@ -174,8 +189,7 @@ void DrawClient(Canvas& canvas, std::size_t row, const View& view, const ClientF
 
 void DrawClients(Canvas& canvas, std::size_t row, std::size_t rows, View& view) {
   if (rows == 0) return;
-  const std::vector<const TableColumn*> columns =
-      Fitting(canvas.size().columns, view.figures().devices.size() > 1);
+  const std::vector<const TableColumn*> columns = Fitting(canvas.size().columns, view.figures());
   DrawHeading(canvas, row, view, columns);
   const std::vector<const ClientFigures*> clients = view.Clients();
   const std::size_t first = view.FirstClient(rows - 1);

@@ -99,6 +99,7 @@ void DrawTitle(Canvas& canvas, std::size_t row, const DeviceFigures& device) {
     column = canvas.Put(row, column + 2, "steal " + PercentText(device.host_steal) + " %",
                         Style::kWarning);
   }
+  if (now.power_w) column = canvas.Put(row, column + 2, WholeText(now.power_w) + " W");
   column = canvas.Put(row, column + 2, CountText(device.launches_per_s) + " launches/s");
   column = canvas.Put(row, column + 2, CountText(device.stops_per_s) + " stops/s");
   column = canvas.Put(row, column + 2, "gap used " + PercentText(device.gap_used) + " %");

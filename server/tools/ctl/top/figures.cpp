@@ -62,6 +62,15 @@ ClientFigures ClientBetween(const ClientSample* before, const ClientSample& now,
   return figures;
 }
 
+Figure Watts(const std::vector<DeviceFigures>& devices, const ClientFigures& client) {
+  const Figure& busy = client.PerSecond("device_time_s");
+  const auto device = std::ranges::find(devices, client.now.device,
+                                        [](const DeviceFigures& each) { return each.now.id; });
+  if (!busy || device == devices.end() || !device->now.power_w) return std::nullopt;
+  // The sum exceeds 1 if commands run concurrently.
+  return *device->now.power_w * *busy / std::max(1.0, Sum(device->busy).value_or(0));
+}
+
 }  // namespace
 
 Figure Sum(const Busy& busy) {
@@ -70,6 +79,13 @@ Figure Sum(const Busy& busy) {
     if (each) sum = sum.value_or(0) + *each;
   }
   return sum;
+}
+
+bool Figures::HasEnergy() const {
+  return std::ranges::any_of(devices,
+                             [](const auto& each) { return each.now.power_w.has_value(); }) ||
+         std::ranges::any_of(clients,
+                             [](const auto& each) { return each.now["energy_j"].has_value(); });
 }
 
 Figures Between(const Sample* before, const Sample& now) {
@@ -92,6 +108,7 @@ Figures Between(const Sample* before, const Sample& now) {
     // A restarted server assigns the same ids to other processes.
     const bool is_same = known != clients.end() && (*known->second)["pid"] == client["pid"];
     figures.clients.push_back(ClientBetween(is_same ? known->second : nullptr, client, clients_s));
+    figures.clients.back().watts = Watts(figures.devices, figures.clients.back());
   }
   return figures;
 }

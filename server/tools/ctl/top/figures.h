@@ -36,6 +36,10 @@ struct ClientFigures {
 
   ClientSample now;
   ClientNumbers per_s;
+  // Part of the device's power that goes with the client's part of the device time, as the server
+  // splits energy. Unlike the growth of energy_j, it does not jump when the server reads the
+  // counter, once a second. Empty if the device reports no power.
+  Figure watts;
   // Fraction of the time in which the client had commands ready but none on the device.
   Figure waits;
   // Fraction of its requests so far that met the latency target; empty without a target.
@@ -44,6 +48,9 @@ struct ClientFigures {
 };
 
 struct Figures {
+  // Returns whether any device reports power or energy.
+  bool HasEnergy() const;
+
   ServerSample server;
   std::vector<DeviceFigures> devices;
   std::vector<ClientFigures> clients;

@@ -48,6 +48,7 @@ DeviceSample ReadDevice(const json& row) {
   device.sessions = Number(row, "sessions");
   device.memory_bytes = Number(row, "memory_bytes");
   device.mapped_bytes = Number(row, "mapped_bytes");
+  device.power_w = Number(Member(row, "gpu"), "power_w");
   for (std::size_t each = 0; each < kClassNames.size(); ++each) {
     device.device_s[each] = Number(Member(classes, kClassNames[each]), "device_time_s");
   }

@@ -34,7 +34,7 @@ struct ServerSample {
 struct DeviceSample {
   std::string id, name, state;
   std::string missing;  // Why the device is missing.
-  Figure sessions, memory_bytes, mapped_bytes;
+  Figure sessions, memory_bytes, mapped_bytes, power_w;
   std::array<Figure, kClassNames.size()> device_s;  // By class.
   Figure gap_s, gap_used_s, host_steal_s, launches, stops;
   bool is_overloaded = false;
@@ -44,7 +44,8 @@ struct DeviceSample {
 inline constexpr auto kClientKeys = std::to_array<std::string_view>(
     {"pid", "uid", "weight", "max_share_percent", "memory_bytes", "quota_bytes", "device_time_s",
      "waited_s", "starved_for_s", "launches", "stops", "bytes_in", "bytes_out", "requests",
-     "requests_target_met", "latency_target_us", "request_p99_us", "queue_wait_p99_us"});
+     "requests_target_met", "latency_target_us", "request_p99_us", "queue_wait_p99_us",
+     "energy_j"});
 
 // One of these keys; any other text fails to compile.
 struct ClientKey {

@@ -55,6 +55,13 @@ std::string BytesText(const Figure& bytes) {
   return Formatted(number, unit > 0 && number < 99.95 ? 1 : 0) + kUnits.at(unit);
 }
 
+std::string EnergyText(const Figure& joules) {
+  std::string text = CountText(joules);
+  if (!joules || *joules >= kFarTooMuch) return text;
+  const std::size_t digits = text.find_last_of("0123456789") + 1;
+  return text.insert(digits, " ") + "J";
+}
+
 std::string MicrosecondsText(const Figure& us) {
   if (!us) return "-";
   if (*us < 999.5) return Formatted(*us, 0) + " us";
