@@ -62,9 +62,13 @@ ln -sfn "$cache/source" "$cache/go/src/k8s.io/kubernetes"
 export GOROOT=$root/usr/lib/go-1.19 GOPATH=$cache/go GOCACHE=$cache/go/cache HOME=$cache
 export PATH=$GOROOT/bin:$PATH GO111MODULE=off CGO_ENABLED=0 GOFLAGS=-p=${GPUSHARED_GO_JOBS:-$(nproc)}
 cd "$cache/go/src/k8s.io/kubernetes"
-# Sets the version information that a build from git would have.
-version=k8s.io/component-base/version
-stamp="-X $version.gitVersion=v1.20.2 -X $version.gitMajor=1 -X $version.gitMinor=20"
+# Sets the version information that a build from git would have. The API server reports that of client-go, and helm
+# installs a chart only if it is one that the chart accepts.
+stamp=""
+for package in component-base/version client-go/pkg/version; do
+  version=k8s.io/kubernetes/vendor/k8s.io/$package
+  stamp+=" -X $version.gitVersion=v1.20.2 -X $version.gitMajor=1 -X $version.gitMinor=20"
+done
 for program in "${programs[@]}"; do
   [[ -x $cache/bin/$program ]] && continue
   [[ $program == kubelet || -e $cache/.openapi ]] || { generate_openapi; touch "$cache/.openapi"; }
