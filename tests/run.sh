@@ -32,7 +32,8 @@
 #           root, otherwise it is skipped with the reason
 #   kubernetes  Kubernetes' kubelet, scheduler and API server, built from Debian's source package into .cache, as two nodes in
 #           namespaces, with the manifests of packaging/kubernetes: pods of two classes, restarts, a server that stops;
-#           needs root, and the first time 10 minutes more and 3 GB. Before that: the DRA driver, imitated kubelet
+#           then with the chart, by the commands of its README; needs root, and the first time 10 minutes more and 3 GB.
+#           Before that: the DRA driver, imitated kubelet
 #   gpu     the measurements for a real GPU (tests/gpu/run.sh), complete, on the fake driver with the costs of a real
 #           one, and the cost of sharing in that model
 #   portable  the tree that can be copied to another Linux, and a check that it needs nothing else there
@@ -223,7 +224,7 @@ run_dra() {  # test ...
 run_kubernetes() {
   gpushared_setup kubernetes
   configure dev
-  build dev gpushared gpusharedctl gpushared-kubernetes gpushared-dra gpushared_drop_in serve train vector_add_cpp \
+  build dev gpushared gpusharedctl gpushared-kubernetes gpushared-dra gpushared-web gpushared_drop_in serve train vector_add_cpp \
     drop_in_vector_add tests/kubernetes/all
   run_ctest kubernetes build/dev/tests/kubernetes
   tests/kubernetes/validate.sh .cache/kubernetes build/dev/bin

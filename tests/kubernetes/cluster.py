@@ -5,6 +5,7 @@ that everything ends with it."""
 import json
 import os
 import pathlib
+import re
 import secrets
 import shutil
 import subprocess
@@ -23,6 +24,8 @@ MASTER = "10.79.0.1"
 SHARES = 2  # Per class on each node.
 SYSTEM = "gpushared-system"
 IMAGE = "gpushared:0.1.0"
+CHART = SOURCE / "packaging/helm/gpushared"
+PROGRAMS = ("gpushared", "gpusharedctl", "gpushared-kubernetes", "gpushared-dra", "gpushared-web", "train")
 # Separate for each node, so that the machine's own directories are not written.
 OWN_DIRECTORIES = ("/run", "/var/lib/kubelet", "/var/lib/cni", "/var/log/pods", "/var/log/containers")
 # Settings that a kubelet makes on its machine, and expects here.
@@ -68,7 +71,7 @@ class Cluster:
         self.root = cache / "root"
         self.processes, self.holders = {}, {}
         self.environment = {
-            "PATH": f"{cache}/bin:{self.root}/usr/bin:{self.root}/usr/sbin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(work),
+            "PATH": f"{cache}/bin:{cache}/venv/bin:{self.root}/usr/bin:{self.root}/usr/sbin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(work),
             "LANG": "C.UTF-8", "KUBECONFIG": f"{work}/admin.conf"}
         for directory in ("log", "etcd", "images", "site", *NODES):
             (work / directory).mkdir()
@@ -128,11 +131,11 @@ class Cluster:
 
     def make_images(self):
         """Builds images like an operator, from the built programs without their debug information."""
-        stripped = self.work / "stripped"
-        stripped.mkdir()
-        for name in ("gpushared", "gpusharedctl", "gpushared-kubernetes", "train", "serve", "vector_add_cpp"):
+        stripped = self.work / "checkout/build/demo/bin"
+        stripped.mkdir(parents=True)
+        for name in PROGRAMS:
             self.run("master", "strip", "-o", stripped / name, self.programs / name)
-        made = {IMAGE: [f"/usr/bin/{file.name}={file}" for file in stripped.iterdir()] +
+        made = {IMAGE: [f"/usr/bin/{name}={stripped / name}" for name in PROGRAMS] +
                        ["/usr/bin/chown=/usr/bin/chown", f"/usr/share/gpushared/text={SOURCE / 'README.md'}"],
                 "pause:1": ["/usr/bin/sleep=/usr/bin/sleep"]}
         for image, files in made.items():
@@ -140,7 +143,6 @@ class Cluster:
             # The pause container runs the entry point of its image, so it needs no program of its own.
             more = ["--command", "/usr/bin/sleep infinity"] if image == "pause:1" else []
             self.run("master", sys.executable, "-B", PACKAGING / "make_image.py", *more, image, archive, *files)
-        shutil.rmtree(stripped)
 
     def namespaces(self):
         for where in ("master", *NODES):
@@ -228,3 +230,20 @@ class Cluster:
         self.kubectl("apply", "-k", site)
         for node in NODES:
             self.kubectl("label", "node", node, "gpushared.io/server=true")
+
+    def undeploy(self):
+        self.kubectl("delete", "-k", self.work / "site", "--timeout=110s")
+        self.kubectl("label", "nodes", "--all", "gpushared.io/server-")
+
+    def checkout(self) -> pathlib.Path:
+        """Returns a directory in which the commands of the chart's README find what they name."""
+        checkout = self.work / "checkout"
+        for name in ("packaging", "README.md"):
+            (checkout / name).symlink_to(SOURCE / name)
+        (checkout / "build/demo/lib").symlink_to(self.programs.parent / "lib")
+        # The chart's values, with the settings for a node of this size.
+        values = re.search(r"```yaml\n(.*?)```", (CHART / "README.md").read_text(), re.DOTALL)[1]
+        policy = '    policy = "priority"\n'
+        settings = "".join(f"    {line}\n" for line in SERVER_SETTINGS.splitlines())
+        (checkout / "values.yaml").write_text(values.replace(policy, settings + policy))
+        return checkout

@@ -186,7 +186,7 @@ def wait_for(what, name, seconds=60):
 class Node:
     """Owns all processes; kill_all ends them."""
 
-    def __init__(self, directory: pathlib.Path, programs: pathlib.Path, protos: pathlib.Path, options=()):
+    def __init__(self, directory: pathlib.Path, programs: pathlib.Path, protos: pathlib.Path, options=(), config=CONFIG):
         self.directory, self.programs, self.options = directory, programs, list(options)
         self.api = ApiServer(directory)
         self.kubelet = Kubelet(directory / "kubelet", protos)
@@ -195,7 +195,7 @@ class Node:
             each.mkdir()
         self.socket = self.sockets / "gpushared.sock"
         (directory / "token").write_text(TOKEN, encoding="utf-8")
-        (directory / "gpushared.toml").write_text(CONFIG, encoding="utf-8")
+        (directory / "gpushared.toml").write_text(config, encoding="utf-8")
         self.log = open(directory / "log", "ab")
         self.server = self.driver = None
         self.start_server()

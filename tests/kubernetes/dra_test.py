@@ -10,6 +10,7 @@ import pathlib
 import random
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import time
@@ -17,12 +18,15 @@ import unittest
 
 import grpc
 import kubernetes_validate
+import yaml
 from kubernetes_validate.utils import all_versions
 
-from dra_node import DRIVER, NODE, Node, parameters, wait_for
+from dra_node import CONFIG, DRIVER, NODE, Node, parameters, wait_for
 
 BIN = pathlib.Path(sys.argv.pop(2)).resolve()
 PROTOS = pathlib.Path(sys.argv.pop(1)).resolve()
+PACKAGING = pathlib.Path(__file__).resolve().parents[2] / "packaging"
+TEXT = PACKAGING.parent / "README.md"
 ROUNDS = int(os.environ.get("GPUSHARED_DRA_ROUNDS", "60"))
 # Releases with resource.k8s.io/v1.
 VERSIONS = [each for each in all_versions() if tuple(map(int, each.split(".")[:2])) >= (1, 34)]
@@ -30,11 +34,12 @@ VERSIONS = [each for each in all_versions() if tuple(map(int, each.split(".")[:2
 
 class NodeCase(unittest.TestCase):
     OPTIONS = ()
+    CONFIG = CONFIG
 
     def setUp(self):
         directory = tempfile.TemporaryDirectory(prefix="dra-")
         self.addCleanup(directory.cleanup)
-        self.node = Node(pathlib.Path(directory.name), BIN, PROTOS, self.OPTIONS)
+        self.node = Node(pathlib.Path(directory.name), BIN, PROTOS, self.OPTIONS, self.CONFIG)
         self.addCleanup(self.node.kill_all)
         self.addCleanup(self.show_log)
         self.api, self.kubelet = self.node.api, self.node.kubelet
@@ -261,13 +266,12 @@ class Sharing(NodeCase):
         return {endpoint: used - before.get(endpoint, 0) for endpoint, used in after.items()}, passed
 
     def test_a_quarter_is_a_quarter_beside_others_and_alone(self):
-        text = pathlib.Path(__file__).resolve().parents[2] / "README.md"
         endpoints, programs = {}, []
         for name, part in (("quarter", "250"), ("half", "500"), ("other quarter", "250")):
             known = set(self.node.leases())
             answer = self.prepare(self.api.allocate(name.replace(" ", "-"), part, "1Gi", [parameters(**{"class": "low"})]))
             endpoints[name], = set(self.node.leases()) - known
-            programs.append(self.node.run(answer, str(BIN / "train"), "--text", str(text), "--steps", "0", "--seconds", "90"))
+            programs.append(self.node.run(answer, str(BIN / "train"), "--text", str(TEXT), "--steps", "0", "--seconds", "90"))
         self.addCleanup(lambda: [(os.killpg(each.pid, signal.SIGKILL), each.wait()) for each in programs])
         wait_for(lambda: len([each for each in self.usage().values() if each > 0.2]) == 3, "three training programs")
         used, seconds = self.device_time(15)
@@ -306,6 +310,67 @@ class Sharing(NodeCase):
         self.assertEqual((row["admitted"], answer), (2, self.prepare(claim)))
 
 
+class Chart(NodeCase):
+    """The chart's configuration, driver options and device classes, and the two claims of its README."""
+
+    @classmethod
+    def setUpClass(cls):
+        rendered = subprocess.run(["helm", "template", "release", PACKAGING / "helm/gpushared", "--set", "allocation=dra",
+                                   "--kube-version", "1.36.0"], capture_output=True, text=True, check=True).stdout
+        cls.documents = {(each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(rendered) if each}
+        cls.CONFIG = cls.documents["ConfigMap", "gpushared"]["data"]["gpushared.toml"]
+        pod = cls.documents["DaemonSet", "gpushared-dra"]["spec"]["template"]["spec"]
+        program, socket, path, *options = pod["containers"][0]["command"]
+        assert (program, socket, path) == ("/usr/bin/gpushared-dra", "--socket", "/run/gpushared/gpushared.sock")
+        cls.OPTIONS = [each.replace("/var/lib/gpushared/drop_in", str(BIN.parent / "lib/drop_in")) for each in options]
+
+    def test_two_pods_of_two_classes_get_what_they_claimed(self):
+        programs = {}
+        self.addCleanup(lambda: [(os.killpg(each.pid, signal.SIGKILL), each.wait()) for each in programs.values()])
+        for document in yaml.safe_load_all((PACKAGING / "kubernetes/claim.yaml").read_text(encoding="utf-8")):
+            name = document["metadata"]["name"]
+            if document["kind"] == "Pod":
+                # The example's command, with files of this machine and a longer run.
+                command = document["spec"]["containers"][0]["command"]
+                files = {"/usr/bin/train": str(BIN / "train"), "/usr/share/gpushared/text": str(TEXT), "20": "60"}
+                programs[name] = self.node.run(answer, *[files.get(each, each) for each in command])
+                continue
+            devices = document["spec"]["spec"]["devices"]
+            exactly = devices["requests"][0]["exactly"]
+            # What the scheduler does with the class and the claim. This device has less than their 8 GiB.
+            configs = [{"source": "FromClass", **each}
+                       for each in self.documents["DeviceClass", exactly["deviceClassName"]]["spec"]["config"]]
+            configs += [{"source": "FromClaim", **each} for each in devices.get("config", [])]
+            claim = self.api.allocate(name, exactly["capacity"]["requests"]["deviceTime"], "512Mi", configs)
+            answer = self.prepare(claim)
+        wait_for(lambda: len(self.node.ctl("ps")["clients"]) == 2, "two training programs")
+        found = {row["class"]: row["max_share_percent"] for row in self.node.ctl("ps")["clients"]}
+        self.assertEqual(found, {"high": 50, "low": 25})
+        shares = self.shares(10)
+        # On a busy machine high does not reach its limit, and low gets the time that high leaves.
+        self.assertLess(shares["high"], 53)
+        self.assertLess(shares["low"], 28)
+        self.assertGreater(shares["high"], shares["low"])
+        self.assertGreater(shares["low"], 0)
+        os.killpg(programs["half"].pid, signal.SIGKILL)
+        wait_for(lambda: len(self.node.ctl("ps")["clients"]) == 1, "the end of the pod of class high")
+        alone = self.shares(5)["low"]
+        self.assertLess(alone, 28)
+        self.assertGreater(alone, 3)
+
+    def shares(self, seconds):
+        """Percentage of the device's time by class in the next seconds."""
+        def device_time():
+            return {row["class"]: row["device_time_s"] for row in self.node.ctl("ps")["clients"]}
+
+        before, start = device_time(), time.monotonic()
+        time.sleep(seconds)
+        after, passed = device_time(), time.monotonic() - start
+        shares = {each: 100 * (after[each] - used) / passed for each, used in before.items()}
+        print(", ".join(f"{each} {share:.1f} %" for each, share in shares.items()), file=sys.stderr)
+        return shares
+
+
 class GateMode(NodeCase):
     OPTIONS = ("--gpu-cdi-kind", "nvidia.com/gpu")
 
@@ -329,8 +394,7 @@ class Restarts(NodeCase):
 
     def test_sessions_outlive_the_driver(self):
         claim = self.api.allocate("long", memory="1Gi")
-        text = pathlib.Path(__file__).resolve().parents[2] / "README.md"
-        train = self.node.run(self.prepare(claim), str(BIN / "train"), "--text", str(text), "--steps", "0", "--seconds", "8")
+        train = self.node.run(self.prepare(claim), str(BIN / "train"), "--text", str(TEXT), "--steps", "0", "--seconds", "8")
         wait_for(lambda: self.node.ctl("ps")["clients"], "the training program")
         path = self.path_of(claim)
         self.node.kill_driver()

@@ -14,4 +14,4 @@ for program in protoc openssl unshare; do
 done
 unshare --mount --propagation private mount -t tmpfs tmpfs /mnt 2>/dev/null || skip "cannot mount in a namespace"
 "$here/venv.sh" "$1"
-"$1/venv/bin/python3" -B "$here/dra_test.py" "$here/../../server/tools/cluster/kubernetes/dra" "$2" "${@:3}"
+PATH="$(realpath "$1")/venv/bin:$PATH" "$1/venv/bin/python3" -B "$here/dra_test.py" "$here/../../server/tools/cluster/kubernetes/dra" "$2" "${@:3}"

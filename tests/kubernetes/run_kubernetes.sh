@@ -31,6 +31,6 @@ clean_up() {
 }
 trap clean_up EXIT
 # The tmpfs is mounted only in the namespace, and disappears with the namespace.
-timeout --kill-after=20 "${GPUSHARED_KUBERNETES_SECONDS:-540}" "${apart[@]}" \
+timeout --kill-after=20 "${GPUSHARED_KUBERNETES_SECONDS:-660}" "${apart[@]}" \
   bash -c 'mount -t tmpfs -o mode=755 tmpfs "$1" && exec python3 -B "$2" "$3" "$4" "$1" "$5" "${@:6}"' \
   bash "$work" "$here/scenarios.py" "$programs" "$cache" "$results" "${@:4}"

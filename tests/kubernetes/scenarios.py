@@ -269,7 +269,50 @@ def server_stopped(pods: Pods):
     return f"no shares after {stopped:.0f} s, back after {back:.0f} s"
 
 
-SCENARIOS = (deployed, nine, rejected, plugin_restart, kubelet_restart, server_silent, server_stopped)
+def commands_of(readme: str) -> list:
+    """Returns the commands of the indented blocks."""
+    readme = re.sub(r"```.*?```", "", readme, flags=re.DOTALL)
+    return re.findall(r"^    (\S.*)$", readme.replace("\\\n", ""), re.MULTILINE)
+
+
+def chart(pods: Pods):
+    """An operator follows the chart's README word for word: two pods of two classes get different shares."""
+    cluster, node = pods.cluster, NODES[0]
+    cluster.undeploy()
+    checkout = cluster.checkout()
+    readme = (k8s.CHART / "README.md").read_text().partition("**Claims instead of resources**")[0]
+    commands = [command for command in commands_of(readme) if not command.startswith(("packaging/setup", "cmake"))]
+    expect(len(commands) == 11, f"{commands}")
+
+    def follow(command):
+        where = node if command.startswith("ctr") else "master"
+        in_checkout = f"cd {checkout} && export CONTAINERD_ADDRESS=/run/containerd.sock && {command.replace('NODE', node)}"
+        return cluster.run(where, "bash", "-c", in_checkout, check="| grep" not in command).stdout
+
+    for command in commands[:-1]:
+        if "| grep" in command:
+            resources = [f"gpushared.io/{each}:4" for each in CLASSES]
+            until(command, lambda command=command: set(follow(command).replace(" ", "").split()) >= set(resources))
+        else:
+            follow(command)
+    def device_times():
+        return time.monotonic(), {row["endpoint"]: row["device_time_s"] for row in pods.clients(node)}
+
+    until("both pods are clients", lambda: all(f" {each} " in follow(commands[-1]) for each in CLASSES), 10)
+    (begun, before), _, (ended, after) = device_times(), time.sleep(5), device_times()
+    shares = {each: 100 * (after[each] - before[each]) / (ended - begun) for each in CLASSES}
+    caps = {row["endpoint"]: row["max_share_percent"] for row in pods.clients(node)}
+    expect(caps == {"high": 60, "low": 30}, f"{caps}")
+    # On a busy machine high does not reach its cap, and low gets the time that high leaves.
+    expect(shares["low"] < shares["high"] < 63 and 0 < shares["low"] < 33, f"{shares}\n{follow(commands[-1])}")
+    for name in CLASSES:
+        pods.await_phase(name, "Succeeded")
+    follow("helm uninstall gpushared --namespace gpushared-system")
+    until("nothing is left", lambda: not cluster.get("pods", "-n", SYSTEM)["items"], END_MAX_S)
+    return f"high had {shares['high']:.1f} %, low {shares['low']:.1f} % of the device"
+
+
+SCENARIOS = (deployed, nine, rejected, plugin_restart, kubelet_restart, server_silent, server_stopped, chart)
 
 
 def main() -> int:
