@@ -21,6 +21,9 @@ constexpr Duration kStopProbeGapMax = std::chrono::seconds(64);
 constexpr int kStopsPerTurn = 4;
 // The part of a target that is reserved for prediction errors is the target divided by this.
 constexpr int kReserveDivisor = 16;
+// A preemption latency of more than the target divided by this is not risked, because a request
+// would be too late.
+constexpr int kLatenessDivisor = 2;
 // Minimum time for which a plan holds while no event occurs.
 constexpr Duration kPlanMin = std::chrono::microseconds(20);
 // A hint is trusted until the latency target divided by kOverdueDivisor, but at least kOverdueMin,
@@ -400,7 +403,8 @@ void DeadlinePolicy::ReviewPause(TimePoint now) {
     if (!state.is_waited_for() && !is_hinted) continue;
     if (state.is_waited_for()) {
       is_waiting_ = true;
-      const Duration fresh = account.FreshSlack();
+      Duration fresh = account.FreshSlack();
+      if (fresh < stop_time_ && MayRiskStop(account, now)) fresh = stop_time_;
       fresh_slack_ = std::min(fresh_slack_, fresh);
       // A non-preemptible command that takes at most the preemption latency delays a request at
       // most as long as a stop would. It is admitted only if the stop itself is short enough.
@@ -413,6 +417,11 @@ void DeadlinePolicy::ReviewPause(TimePoint now) {
     if (span && (!quiet_ || span->from < quiet_->from)) quiet_ = span;
   }
   if (quiet_) pause_holds_until_ = quiet_->until;
+}
+
+bool DeadlinePolicy::MayRiskStop(const TargetAccount& account, TimePoint now) const {
+  return account.MayBeLate() && stop_time_ <= account.target / kLatenessDivisor &&
+         !account.arrivals().NextSpan(now);
 }
 
 // ---- decisions

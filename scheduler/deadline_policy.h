@@ -28,6 +28,8 @@ namespace gpushared::scheduler {
 //   * While no such request is open, if one of these holds:
 //       - A request that arrives while the work runs would still meet its target, and the work
 //         takes at most the headroom or the preemption latency.
+//       - Fewer than one in a hundred requests were late, and one that waits for the preemption of
+//         the work would be late by at most half of its target.
 //       - No request is expected before the work ends.
 //       - No request has been open for `patience`.
 //
@@ -142,6 +144,9 @@ class DeadlinePolicy final : public Policy {
   const Due* FindVictim(const Due& last, TimePoint now) const;
   void Abandon(const Due& due, TimePoint now);
   void ReviewPause(TimePoint now);
+  // Returns whether the client's next request may wait for a preemption that takes more than the
+  // request's slack.
+  bool MayRiskStop(const TargetAccount& account, TimePoint now) const;
 
   std::optional<Decision> PickWithTarget(TimePoint now);
   bool MustStopOthers(TimePoint now) const;
@@ -198,7 +203,9 @@ class DeadlinePolicy final : public Policy {
   std::optional<TimePoint> pause_holds_until_;
   // Whether there are idle clients whose next request must meet its target.
   bool is_waiting_ = false;
-  Duration fresh_slack_{};  // The smallest slack of a request of any client.
+  // The smallest slack of a request of any client; at least the preemption latency if the request
+  // may be late.
+  Duration fresh_slack_{};
   // fresh_slack_, bounded by the smallest headroom or by the preemption latency.
   Duration tolerance_{};
   // Span in which the device must be free of other work.

@@ -19,6 +19,11 @@ constexpr int kOutlier = 2;
 // these requests while an earlier one is open is within the sample, and work for requests that are
 // still open afterwards cancels out with work done before the sample.
 constexpr int kOverlapping = 4;
+// One request in this many may be late.
+constexpr int kRequestsPerLate = 100;
+// Bound of the late requests that later ones have to make up for. Without it, a period of overload
+// would restrict other work for a long time.
+constexpr int kLateMax = 8;
 
 }  // namespace
 
@@ -50,8 +55,10 @@ TargetAccount::Ending TargetAccount::End(std::uint64_t number, Duration disturbe
   // The remaining work was done for later requests, so it cannot exceed their need.
   done_ = std::clamp<Duration>(done_ - need_likely_, Duration::zero(),
                                static_cast<int>(open_count_) * need_likely_);
-  return {.was_met = now - ended.arrived <= target,
-          .was_abandoned = ended.abandoned_at.has_value()};
+  const bool was_met = now - ended.arrived <= target;
+  late_credit_ = std::clamp(late_credit_ + 1 - (was_met ? 0 : kRequestsPerLate),
+                            -kLateMax * kRequestsPerLate, kRequestsPerLate);
+  return {.was_met = was_met, .was_abandoned = ended.abandoned_at.has_value()};
 }
 
 void TargetAccount::Abandon(std::size_t open, TimePoint now) {

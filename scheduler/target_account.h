@@ -92,6 +92,9 @@ class TargetAccount {
   bool knows() const { return knows_; }
   // Returns by how much the start of a request that arrives at an idle device may be delayed.
   Duration FreshSlack() const;
+  // Returns whether others may make one more request late, because few of the client's requests
+  // were late: fewer than one in a hundred.
+  bool MayBeLate() const { return late_credit_ > 0; }
   // Returns the time that others may add to the client's requests without making slow ones late:
   // half of the slack of the slowest recent request, without the time added by others and without a
   // single outlier. Empty until enough requests have ended.
@@ -129,6 +132,9 @@ class TargetAccount {
   Duration slowest_{};       // The largest of latencies_ without an outlier.
   bool knows_ = false;       // Whether needs_ has samples.
   bool knows_slow_ = false;  // Whether latencies_ has enough samples to judge slow requests.
+
+  // Number of ended requests, less a hundred for each late one; bounded in both directions.
+  int late_credit_ = 0;
 
   bool was_alone_ = false;  // Whether the open request has not overlapped with another one.
   std::size_t open_count_ = 0;

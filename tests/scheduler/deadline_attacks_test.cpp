@@ -167,5 +167,22 @@ TEST_F(DeadlineAttacks, CountsAllUnstoppableWorkBeforeAdmittingMore) {
   EXPECT_LE(worst_request_, 4ms);
 }
 
+// A client whose requests all meet their targets does not make those of others late.
+TEST(DeadlineAttack, EmptyRequestsOfOneClientDoNotMakeThoseOfAnotherLate) {
+  PolicyTimeline timeline(Deadline());
+  TightRequests requests(timeline, timeline.AddClient(TightRequests::kSpec));
+  const ClientId liar = timeline.AddClient(Promised(1050us, SchedulingClass::kLow));
+  timeline.AddBusyClient(kLow, {.time = 50ms, .unit = 300us});
+  std::uint64_t last = 1'000'000;
+  for (int i = 0; i < 2000; ++i) {
+    for (int empty = 0; empty < 10; ++empty) {
+      timeline.lane().BeginRequest(liar, {++last, timeline.now()}, timeline.now());
+      timeline.lane().EndRequest(liar, last, timeline.now());
+    }
+    requests.Post(1);
+  }
+  EXPECT_LE(requests.late(), 21);
+}
+
 }  // namespace
 }  // namespace gpushared::scheduler

@@ -5,7 +5,9 @@
 #define GPUSHARED_TESTS_SCHEDULER_DEADLINE_CASES_H_
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
+#include <random>
 
 #include "scheduler/deadline_policy.h"
 #include "tests/support/policy_timeline.h"
@@ -33,6 +35,34 @@ inline void Teach(testing::PolicyTimeline& timeline, ClientId client,
     timeline.RunFor(gap);
   }
 }
+
+// Requests of 1 ms with a target of 1.05 ms, at irregular intervals of 2 to 12 ms. A preemption
+// that takes more than 50 us makes them late.
+class TightRequests {
+ public:
+  TightRequests(testing::PolicyTimeline& timeline, ClientId client)
+      : timeline_(timeline), client_(client) {}
+
+  static constexpr ClientSpec kSpec{.scheduling_class = SchedulingClass::kHigh,
+                                    .latency_target = std::chrono::microseconds(1050)};
+
+  void Post(int count) {
+    using namespace std::chrono_literals;
+    for (int i = 0; i < count; ++i) {
+      const std::uint64_t request = timeline_.PostRequest(client_, {.time = 1ms});
+      timeline_.RunFor(Duration(2ms) + Duration(10us) * (random_() % 1000));
+      if (timeline_.Latency(request).value_or(1h) > kSpec.latency_target) ++late_;
+    }
+  }
+
+  int late() const { return late_; }
+
+ private:
+  testing::PolicyTimeline& timeline_;
+  const ClientId client_;
+  std::minstd_rand random_;
+  int late_ = 0;
+};
 
 }  // namespace gpushared::scheduler
 

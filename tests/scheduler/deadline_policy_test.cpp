@@ -436,6 +436,8 @@ TEST(DeadlinePolicy, ShortKernelWaitsIfNextRequestHasLessSlack) {
     PolicyTimeline timeline(Deadline({.patience = 10s}));
     const ClientId tight = timeline.AddClient(Promised(1050us));
     const ClientId low = timeline.AddClient(kLow);
+    // After a late request no other one may be late.
+    timeline.PostRequest(tight, {.time = 2ms});
     Teach(timeline, tight, {.time = 1ms}, 10ms);
     if (beside_a_relaxed_one) {
       Teach(timeline, timeline.AddClient(Promised(50ms)), {.time = 1ms}, 10ms);

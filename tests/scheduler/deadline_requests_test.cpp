@@ -273,5 +273,39 @@ TEST_F(StopTimes, LimitsUnstoppableWorkIfStopsAreTooSlow) {
   EXPECT_EQ(timeline_.LastSubmit(other), std::nullopt);
 }
 
+// ---- preemption latencies of more than the slack
+
+TEST(DeadlinePolicy, WorkWithSlowStopsMakesOneRequestInAHundredLate) {
+  PolicyTimeline timeline(Deadline());
+  TightRequests requests(timeline, timeline.AddClient(TightRequests::kSpec));
+  const ClientId low = timeline.AddBusyClient(kLow, {.time = 50ms, .unit = 300us});
+  requests.Post(5000);
+  EXPECT_LE(requests.late(), 51);
+  EXPECT_GE(requests.late(), 40) << "low work could have run for longer";
+  EXPECT_GE(timeline.Held(low), 300ms);
+}
+
+TEST(DeadlinePolicy, WorkIsNotAdmittedIfItsStopWouldMakeARequestLateByMoreThanHalfItsTarget) {
+  PolicyTimeline timeline(Deadline());
+  TightRequests requests(timeline, timeline.AddClient(TightRequests::kSpec));
+  timeline.AddBusyClient(kLow, {.time = 50ms, .unit = 1ms});
+  requests.Post(5000);
+  // The first requests, and probes of the preemption latency after 1, 2, 4 ... s.
+  EXPECT_LE(requests.late(), 15);
+}
+
+TEST(DeadlinePolicy, WorkWithSlowStopsMakesNoRegularRequestLate) {
+  PolicyTimeline timeline(Deadline());
+  const ClientId high = timeline.AddClient(TightRequests::kSpec);
+  const ClientId low = timeline.AddBusyClient(kLow, {.time = 50ms, .unit = 300us});
+  Teach(timeline, high, {.time = 1ms}, 10ms, 40);
+  const TargetReport before = timeline.lane().targets();
+  const Duration low_before = timeline.Held(low);
+  Teach(timeline, high, {.time = 1ms}, 10ms, 400);
+  const TargetReport after = timeline.lane().targets();
+  EXPECT_EQ(after.met - before.met, 400u);
+  EXPECT_GE(timeline.Held(low) - low_before, 400 * 5ms);
+}
+
 }  // namespace
 }  // namespace gpushared::scheduler
