@@ -160,6 +160,8 @@ class Module {
   // Returns the memory of all variables, as a few pieces sorted by address. Copies and fills of the
   // space may access it.
   virtual std::span<const MemoryPiece> variable_memory() const { return {}; }
+  // Returns the block that contains all variables; empty if the module has none.
+  virtual MemoryPiece block() const { return {}; }
 };
 
 // Everything besides the image that the preparation of a module depends on. Spaces with equal
@@ -300,6 +302,30 @@ class Space {
   // recipe. The bytes that it occupies in device memory count against the client's quota.
   virtual Result<std::shared_ptr<const Module>> PlaceModule(
       std::shared_ptr<const PreparedModule> module) = 0;
+
+  // The following members move a client to another device of the same kind: a space is created
+  // there at the same base (SpaceOptions::base), grown to the same size, and gets the same modules
+  // at the same addresses and then the same bytes. No work of the client may be on either device.
+  // Same thread rules as Resize.
+  //
+  // Returns why the space cannot be moved.
+  virtual Status CheckMove() const {
+    return {StatusCode::kUnsupported, "its device does not move clients"};
+  }
+  // Like PlaceModule, with the address of Module::block.
+  virtual Result<std::shared_ptr<const Module>> PlaceModuleAt(
+      std::shared_ptr<const PreparedModule> /*module*/, std::uint64_t /*address*/) {
+    return CheckMove();
+  }
+  // Returns the values of SetKernelMemory, without the heap.
+  virtual KernelMemory kernel_memory() const { return {}; }
+  // Copies the part of the mapped memory, or the block of a module, to the same offset from the
+  // base in `file`, which is as large as the range and has holes. Bytes of mapped memory that are
+  // zero may remain holes.
+  virtual Status Save(const MemoryPiece& /*part*/, int /*file*/) { return CheckMove(); }
+  // Undoes Save. The file is untrusted: all bytes are data. The part must be zero before, or a
+  // module's block.
+  virtual Status Load(const MemoryPiece& /*part*/, int /*file*/) { return CheckMove(); }
 };
 
 // Identifies submitted work. Chosen by the caller; opaque to the device.
@@ -450,6 +476,8 @@ struct SpaceOptions {
   // Free device memory that the client must leave to others when it maps more.
   std::uint64_t left_free_bytes = 0;
   Isolation isolation = Isolation::kOff;
+  // Address at which the range must begin; 0: any. Only for devices that move clients.
+  std::uint64_t base = 0;
   // Whether the driver may compile the client's code inside this process if no compiler process is
   // available. Only matters for isolated kernels; the driver may compile all others in any case.
   bool driver_may_compile = true;

@@ -7,12 +7,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cerrno>
 #include <cstring>
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "gpushared/check.h"
 
@@ -80,18 +82,77 @@ Result<std::uint64_t> TakeAddresses(std::uint64_t bytes) {
                                               std::strerror(errno) + ")");
 }
 
+// Takes the range at `base`, which a client brought from another process.
+Result<std::uint64_t> TakeAddressesAt(std::uint64_t base, std::uint64_t bytes) {
+  if (base % bytes != 0 || base < kAddressesBegin || base > kAddressesEnd - bytes) {
+    return Status(StatusCode::kInvalidArgument, "address range rejected: " + Mebibytes(bytes) +
+                                                    " cannot begin at " + std::to_string(base));
+  }
+  void* const found =
+      mmap(Pointer(base), bytes, PROT_NONE,
+           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+  if (found == Pointer(base)) return base;
+  const std::string why = std::strerror(errno);
+  if (found != MAP_FAILED) munmap(found, bytes);
+  return Status(StatusCode::kUnavailable,
+                "address range rejected: its addresses are in use here (" + why + ")");
+}
+
+Status FileFailed(const char* what) {
+  return {StatusCode::kInternal, std::string(what) + " failed: " + std::strerror(errno)};
+}
+
+Status WriteTo(int file, std::span<const std::byte> bytes, std::uint64_t offset) {
+  while (!bytes.empty()) {
+    const ssize_t written = pwrite(file, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return FileFailed("copying a client's memory");
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+    offset += static_cast<std::uint64_t>(written);
+  }
+  return {};
+}
+
+Status ReadFrom(int file, std::span<std::byte> bytes, std::uint64_t offset) {
+  while (!bytes.empty()) {
+    const ssize_t count = pread(file, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return FileFailed("reading a client's memory");
+    bytes = bytes.subspan(static_cast<std::size_t>(count));
+    offset += static_cast<std::uint64_t>(count);
+  }
+  return {};
+}
+
+// Writes the parts of `bytes` that are not zero.
+Status WriteSparse(int file, std::span<const std::byte> bytes, std::uint64_t offset) {
+  static constexpr std::array<std::byte, kPageBytes> kZeros{};
+  std::size_t begin = 0;
+  for (std::size_t at = 0; at < bytes.size(); at += kPageBytes) {
+    if (std::memcmp(bytes.data() + at, kZeros.data(), kPageBytes) != 0) continue;
+    if (Status written = WriteTo(file, bytes.subspan(begin, at - begin), offset + begin);
+        !written.ok()) {
+      return written;
+    }
+    begin = at + kPageBytes;
+  }
+  return WriteTo(file, bytes.subspan(begin), offset + begin);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<AddressRange>> AddressRange::Reserve(std::uint64_t quota_bytes,
                                                             std::shared_ptr<MemoryBudget> budget,
                                                             std::uint64_t left_free_bytes,
-                                                            std::shared_ptr<SwapStore> store) {
+                                                            std::shared_ptr<SwapStore> store,
+                                                            std::uint64_t wanted_base) {
   // A swappable range may be larger than the device's memory.
   const std::uint64_t quota =
       store == nullptr ? std::min(quota_bytes, budget->total_bytes()) : quota_bytes;
   const std::uint64_t bytes = std::bit_ceil(std::max(
       kRangeBytesMin, RoundUp(quota, kMapPageBytes) + SpareAddresses(quota) + kModuleAreaBytes));
-  const Result<std::uint64_t> taken = TakeAddresses(bytes);
+  const Result<std::uint64_t> taken =
+      wanted_base == 0 ? TakeAddresses(bytes) : TakeAddressesAt(wanted_base, bytes);
   if (!taken.ok()) return taken.status();
   const std::uint64_t base = *taken;
   KeepPrivate(base, bytes);
@@ -242,6 +303,10 @@ Result<AddressRange::Block> AddressRange::TakeBlock(std::uint64_t bytes) {
                                                 "may take " +
                                                 Mebibytes(kModuleAreaBytes) + " together");
   }
+  return MakeBlock(address, rounded);
+}
+
+Result<AddressRange::Block> AddressRange::MakeBlock(std::uint64_t address, std::uint64_t rounded) {
   if (Status taken = account_.Take(rounded, "module"); !taken.ok()) return taken;
   if (Status made = MakeAccessible(address, rounded); !made.ok()) {
     account_.Return(rounded);
@@ -251,6 +316,82 @@ Result<AddressRange::Block> AddressRange::TakeBlock(std::uint64_t bytes) {
   module_blocks_[address] = rounded;
   pieces_.Add({.base = address, .bytes = rounded});
   return Block{.address = address, .bytes = rounded};
+}
+
+Result<AddressRange::Block> AddressRange::TakeModuleBlockAt(std::uint64_t address,
+                                                            std::uint64_t bytes,
+                                                            std::uint64_t code_bytes) {
+  const MutexLock lock(mutex_);
+  const std::uint64_t rounded = bytes > kModuleAreaBytes ? bytes : RoundUp(bytes, kPageBytes);
+  const std::uint64_t offset = address - module_base();  // Wraps if the address is below.
+  bool is_free = address % kPageBytes == 0 && offset <= kModuleAreaBytes &&
+                 rounded <= kModuleAreaBytes - offset;
+  for (const auto& [taken, taken_bytes] : module_blocks_) {
+    is_free = is_free && (taken + taken_bytes <= address || address + rounded <= taken);
+  }
+  if (!is_free) {
+    return Status(StatusCode::kInvalidArgument,
+                  "module rejected: its variables cannot be at " + std::to_string(address));
+  }
+  if (Status taken = account_.Take(code_bytes, "module"); !taken.ok()) return taken;
+  Result<Block> block = MakeBlock(address, rounded);
+  if (!block) account_.Return(code_bytes);
+  return block;
+}
+
+// ---- moving
+
+bool AddressRange::IsBlock(const MemoryPiece& piece) const {
+  const auto found = module_blocks_.find(piece.base);
+  return found != module_blocks_.end() && found->second == piece.bytes;
+}
+
+Status AddressRange::CheckPart(const MemoryPiece& part) const {
+  const bool is_whole = part.base % kMapPageBytes == 0 && part.bytes % kMapPageBytes == 0;
+  if ((is_whole && mapped().Contains(part.base, part.bytes)) || IsBlock(part)) return {};
+  return {StatusCode::kInvalidArgument, "memory rejected: the client has none at this place"};
+}
+
+Status AddressRange::Save(const MemoryPiece& part, int file) {
+  const MutexLock lock(mutex_);
+  if (Status wrong = CheckPart(part); !wrong.ok()) return wrong;
+  if (IsBlock(part)) {
+    const auto* const bytes = static_cast<const std::byte*>(Pointer(part.base));
+    return WriteTo(file, std::span(bytes, part.bytes), part.base - base_);
+  }
+  std::vector<std::byte> absent;
+  for (std::uint64_t at = part.base; at < part.base + part.bytes; at += kMapPageBytes) {
+    const std::uint64_t offset = at - base_;
+    std::span<const std::byte> page = StepAt(at);
+    const auto slot = slots_.find(static_cast<std::uint32_t>(offset / kMapPageBytes));
+    if (slot != slots_.end()) {
+      absent.resize(kMapPageBytes);
+      if (Status read = store_->Read(slot->second, absent); !read.ok()) return read;
+      page = absent;
+    }
+    if (Status written = WriteSparse(file, page, offset); !written.ok()) return written;
+  }
+  return {};
+}
+
+Status AddressRange::Load(const MemoryPiece& part, int file) {
+  const MutexLock lock(mutex_);
+  if (Status wrong = CheckPart(part); !wrong.ok()) return wrong;
+  const std::uint64_t begin = part.base - base_, end = begin + part.bytes;
+  for (std::uint64_t at = begin; at < end;) {
+    const off_t data = lseek(file, static_cast<off_t>(at), SEEK_DATA);
+    if (data < 0 && errno == ENXIO) return {};  // No data up to the end of the file.
+    if (data < 0) return FileFailed("reading a client's memory");
+    const off_t hole = lseek(file, data, SEEK_HOLE);
+    if (hole < 0) return FileFailed("reading a client's memory");
+    at = static_cast<std::uint64_t>(data);
+    if (at >= end) return {};
+    const std::uint64_t bytes = std::min(end, static_cast<std::uint64_t>(hole)) - at;
+    auto* const to = static_cast<std::byte*>(Pointer(base_ + at));
+    if (Status read = ReadFrom(file, std::span(to, bytes), at); !read.ok()) return read;
+    at += bytes;
+  }
+  return {};
 }
 
 Result<AddressRange::ChunkPlace> AddressRange::TakeChunk(std::uint64_t bytes) {

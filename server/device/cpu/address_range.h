@@ -43,11 +43,13 @@ class AddressRange {
   };
 
   // Without swapping, `quota_bytes` is limited to the budget's total. `left_free_bytes`: see
-  // MemoryAccount. `store`: the store to which memory can be swapped; may be null.
+  // MemoryAccount. `store`: the store to which memory can be swapped; may be null. `base`: address
+  // of the range; 0 for a random one. Fails with kUnavailable if addresses there are in use.
   static Result<std::unique_ptr<AddressRange>> Reserve(std::uint64_t quota_bytes,
                                                        std::shared_ptr<MemoryBudget> budget,
                                                        std::uint64_t left_free_bytes = 0,
-                                                       std::shared_ptr<SwapStore> store = nullptr);
+                                                       std::shared_ptr<SwapStore> store = nullptr,
+                                                       std::uint64_t base = 0);
   AddressRange(const AddressRange&) = delete;
   AddressRange& operator=(const AddressRange&) = delete;
   ~AddressRange();
@@ -75,6 +77,12 @@ class AddressRange {
   // Returns a zeroed, page-aligned block. `bytes` may be 0. The block and `code_bytes` of host
   // memory that the module uses count against the quota.
   Result<Block> TakeModuleBlock(std::uint64_t bytes, std::uint64_t code_bytes = 0);
+  // Like TakeModuleBlock with bytes > 0, at a given address.
+  Result<Block> TakeModuleBlockAt(std::uint64_t address, std::uint64_t bytes,
+                                  std::uint64_t code_bytes);
+  // See Space.
+  Status Save(const MemoryPiece& part, int file);
+  Status Load(const MemoryPiece& part, int file);
   // Returns all module blocks in use and all mapped parts of chunks.
   const MemoryPieces& pieces() const { return pieces_; }
   // Releases a block. `code_bytes` must have the value that was passed to TakeModuleBlock.
@@ -111,6 +119,10 @@ class AddressRange {
                std::shared_ptr<SwapStore> store);
   // Requires `bytes` > 0.
   Result<Block> TakeBlock(std::uint64_t bytes) GPUSHARED_REQUIRES(mutex_);
+  // Takes addresses of the module area that are free.
+  Result<Block> MakeBlock(std::uint64_t address, std::uint64_t rounded) GPUSHARED_REQUIRES(mutex_);
+  bool IsBlock(const MemoryPiece& piece) const GPUSHARED_REQUIRES(mutex_);
+  Status CheckPart(const MemoryPiece& part) const GPUSHARED_REQUIRES(mutex_);
   std::uint64_t resident_bytes() const GPUSHARED_REQUIRES(mutex_) {
     return mapped_bytes() - slots_.size() * kMapPageBytes;
   }

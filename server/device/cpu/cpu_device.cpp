@@ -287,8 +287,8 @@ void CpuDevice::StartThread(const std::string& name, const std::function<void()>
 }
 
 Result<std::unique_ptr<Space>> CpuDevice::CreateSpace(const SpaceOptions& options) {
-  Result<std::unique_ptr<AddressRange>> range =
-      AddressRange::Reserve(options.quota_bytes, budget_, options.left_free_bytes, options.store);
+  Result<std::unique_ptr<AddressRange>> range = AddressRange::Reserve(
+      options.quota_bytes, budget_, options.left_free_bytes, options.store, options.base);
   if (!range) return range.status();
   return std::unique_ptr<Space>(std::make_unique<CpuSpace>(std::move(*range)));
 }

@@ -22,9 +22,12 @@ void WriteAt(std::uint64_t address, std::span<const std::byte> bytes) {
 
 Result<std::shared_ptr<const Module>> CpuModule::Place(std::shared_ptr<const CpuPrepared> prepared,
                                                        AddressRange& range,
-                                                       SpaceKernelMemory& kernel_memory) {
+                                                       SpaceKernelMemory& kernel_memory,
+                                                       std::uint64_t address) {
   Result<AddressRange::Block> block =
-      range.TakeModuleBlock(prepared->variable_bytes(), prepared->bytes());
+      address == 0 || prepared->variable_bytes() == 0
+          ? range.TakeModuleBlock(prepared->variable_bytes(), prepared->bytes())
+          : range.TakeModuleBlockAt(address, prepared->variable_bytes(), prepared->bytes());
   if (!block) return block.status();
   // From here on the module's destructor returns the block.
   std::shared_ptr<CpuModule> module(
@@ -125,6 +128,22 @@ Result<std::shared_ptr<const Module>> CpuSpace::PlaceModule(
     std::shared_ptr<const PreparedModule> module) {
   return CpuModule::Place(std::static_pointer_cast<const CpuPrepared>(std::move(module)), *range_,
                           kernel_memory_);
+}
+
+Status CpuSpace::CheckMove() const {
+  if (!kernel_memory_.heap.exists()) return {};
+  return {StatusCode::kUnsupported, "its kernels have a heap"};
+}
+
+Result<std::shared_ptr<const Module>> CpuSpace::PlaceModuleAt(
+    std::shared_ptr<const PreparedModule> module, std::uint64_t address) {
+  return CpuModule::Place(std::static_pointer_cast<const CpuPrepared>(std::move(module)), *range_,
+                          kernel_memory_, address);
+}
+
+KernelMemory CpuSpace::kernel_memory() const {
+  return {.stack_bytes = kernel_memory_.stack_bytes.load(std::memory_order_relaxed),
+          .printed_bytes = kernel_memory_.printed_bytes.load(std::memory_order_relaxed)};
 }
 
 }  // namespace gpushared::device

@@ -35,11 +35,13 @@ struct SpaceKernelMemory {
 // Immutable; thread-safe. Uses the memory and the heap of its space, which must outlive it.
 class CpuModule : public Module {
  public:
-  // Places the module in `range` with initialized variables. Fails with kOutOfMemory if the range
-  // or the client's quota does not suffice for the variables and the code.
+  // Places the module in `range` with initialized variables, at `address` unless it is 0. Fails
+  // with kOutOfMemory if the range or the client's quota does not suffice for the variables and the
+  // code.
   static Result<std::shared_ptr<const Module>> Place(std::shared_ptr<const CpuPrepared> prepared,
                                                      AddressRange& range,
-                                                     SpaceKernelMemory& kernel_memory);
+                                                     SpaceKernelMemory& kernel_memory,
+                                                     std::uint64_t address = 0);
   CpuModule(const CpuModule&) = delete;
   CpuModule& operator=(const CpuModule&) = delete;
   ~CpuModule() override;
@@ -49,6 +51,9 @@ class CpuModule : public Module {
   }
   std::span<const VariableInfo> variables() const override { return variable_infos_; }
   std::span<const MemoryPiece> variable_memory() const override { return variable_memory_; }
+  MemoryPiece block() const override {
+    return {.base = variables_.address, .bytes = variables_.bytes};
+  }
   const executor::Program& program(std::uint32_t number) const {
     return *prepared_->programs()[number];
   }
@@ -115,6 +120,12 @@ class CpuSpace : public Space {
   const ModuleRecipe& recipe() const override { return recipe_; }
   Result<std::shared_ptr<const Module>> PlaceModule(
       std::shared_ptr<const PreparedModule> module) override;
+  Status CheckMove() const override;
+  Result<std::shared_ptr<const Module>> PlaceModuleAt(std::shared_ptr<const PreparedModule> module,
+                                                      std::uint64_t address) override;
+  KernelMemory kernel_memory() const override;
+  Status Save(const MemoryPiece& part, int file) override { return range_->Save(part, file); }
+  Status Load(const MemoryPiece& part, int file) override { return range_->Load(part, file); }
   const AddressRange& range() const { return *range_; }
 
  private:

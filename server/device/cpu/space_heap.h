@@ -32,13 +32,17 @@ class SpaceHeap {
   // Returns the heap for a kernel that starts; null if there is none. If `allocates`, the current
   // heap becomes permanent. Before that, kernels that do not allocate get null.
   executor::DeviceHeap* ForKernel(bool allocates) GPUSHARED_EXCLUDES(mutex_);
+  bool exists() const GPUSHARED_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    return heap_ != nullptr;
+  }
   std::uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
 
  private:
   Status MakeLocked(std::uint64_t bytes) GPUSHARED_REQUIRES(mutex_);
 
   AddressRange& range_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   // Size of the heap, also for messages.
   std::atomic<std::uint64_t> bytes_ = executor::kDeviceHeapBytes;
   AddressRange::Block block_ GPUSHARED_GUARDED_BY(mutex_);  // Empty before Make.
