@@ -345,7 +345,8 @@ void ModuleLoader::Finish(std::unique_ptr<Job> job, JobOutcome outcome) {
     job->done(Cancelled());
   } else if (outcome.module.ok()) {
     const std::uint64_t bytes = (*outcome.module)->bytes();
-    job->done(Loaded{*std::move(outcome.module), job->content, TakePlace(bytes)});
+    job->done(Loaded{*std::move(outcome.module), job->content, TakePlace(bytes),
+                     std::make_shared<const ipc::UniqueFd>(std::move(job->image))});
   } else {
     job->done(outcome.module.status());
   }

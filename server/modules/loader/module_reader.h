@@ -45,6 +45,8 @@ class ModuleReader {
     // While this object exists, the module is counted among those that wait to be placed. May be
     // destroyed on any thread and may outlive the reader.
     std::shared_ptr<void> place;
+    // Immutable copy of the image. Null if the reader has none. Freeing it may take milliseconds.
+    std::shared_ptr<const ipc::UniqueFd> image = nullptr;
   };
   using Done = std::function<void(Result<Loaded>)>;
   // Does the remaining work before the module can be placed (Space::CompileModule). Called on a
