@@ -18,6 +18,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <vector>
 
 #include "gpushared/result.h"
 
@@ -70,10 +71,25 @@ unsigned UsableCores();
 //     sleep.Cancel();
 //   }
 //
+// Each client has its own page, because a client keeps its page when it is moved to another worker,
+// and every word has one writer.
+//
 // Confined to the worker's device thread.
 class WorkerSleep {
  public:
-  explicit WorkerSleep(WorkerPage& page) : page_(page) {}
+  explicit WorkerSleep(WorkerPage& page) : pages_{&page} {}
+
+  // Announces sleeps on this page, too, until Remove. `rung_max`: number of the last sleep that
+  // another worker announced there. Its client does not ring for that number again, so later
+  // sleeps get higher ones.
+  void Add(WorkerPage& page, std::uint64_t rung_max) {
+    sleeps_ = std::max(sleeps_, rung_max);
+    page.sleeping.store(0, std::memory_order_relaxed);
+    pages_.push_back(&page);
+  }
+  void Remove(const WorkerPage& page) { std::erase(pages_, &page); }
+  // Number of the last announced sleep.
+  std::uint64_t last() const { return sleeps_; }
 
   // Returns true if there is no work. After that, every client that publishes work writes to its
   // eventfd. Returns false, and withdraws the announcement, if `has_work` found work. The worker
@@ -81,8 +97,8 @@ class WorkerSleep {
   // sleep.
   template <typename HasWork>
   bool Announce(HasWork has_work) {
-    // Relaxed: FullMemoryBarrier orders the store before the loads in has_work.
-    page_.sleeping.store(++sleeps_, std::memory_order_relaxed);
+    // Relaxed: FullMemoryBarrier orders the stores before the loads in has_work.
+    Store(++sleeps_);
     FullMemoryBarrier();
     if (!has_work()) return true;
     Cancel();
@@ -90,10 +106,14 @@ class WorkerSleep {
   }
 
   // Relaxed: a client that still sees the sleep merely writes its eventfd unnecessarily.
-  void Cancel() { page_.sleeping.store(0, std::memory_order_relaxed); }
+  void Cancel() { Store(0); }
 
  private:
-  WorkerPage& page_;
+  void Store(std::uint64_t sleep) {
+    for (WorkerPage* const page : pages_) page->sleeping.store(sleep, std::memory_order_relaxed);
+  }
+
+  std::vector<WorkerPage*> pages_;
   std::uint64_t sleeps_ = 0;  // Announced sleeps, including those that were withdrawn.
 };
 

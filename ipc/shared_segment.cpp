@@ -145,7 +145,12 @@ Result<SharedSegment> SharedSegment::Create(const CreateOptions& options) {
       !status.ok()) {
     return status;
   }
-  const int seals = kFixedSize | F_SEAL_SEAL | (options.peers_read_only ? F_SEAL_FUTURE_WRITE : 0);
+  const bool moves = options.peers_read_only && options.can_move;
+  if (moves && ::fchmod(segment.fd_.get(), S_IRUSR) != 0) {
+    return MachineFailed("protecting shared memory");
+  }
+  const bool is_final = options.peers_read_only && !options.can_move;
+  const int seals = kFixedSize | F_SEAL_SEAL | (is_final ? F_SEAL_FUTURE_WRITE : 0);
   if (::fcntl(segment.fd_.get(), F_ADD_SEALS, seals) != 0) {
     return MachineFailed("sealing shared memory");
   }
@@ -182,6 +187,13 @@ Result<SharedSegment> SharedSegment::Map(UniqueFd fd, const MapOptions& options)
   return segment;
 }
 
+Result<UniqueFd> SharedSegment::OpenReadOnly() const {
+  const std::string path = "/proc/self/fd/" + std::to_string(fd_.get());
+  UniqueFd opened(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!opened.valid()) return MachineFailed("opening shared memory for reading");
+  return opened;
+}
+
 Status SharedSegment::Reserve(std::size_t offset, std::size_t bytes) const {
   Check(offset <= size_ && bytes <= size_ - offset, "a segment reserves parts of its own");
   if (::fallocate(fd_.get(), 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) != 0) {
@@ -216,7 +228,21 @@ Result<UniqueFd> MakeFixedMemory(const char* name, std::size_t bytes) {
   return fd;
 }
 
-Status WriteMemory(int fd, std::span<const std::byte> bytes) { return WriteAt(fd, bytes, 0); }
+Status WriteMemory(int fd, std::span<const std::byte> bytes, std::size_t offset) {
+  return WriteAt(fd, bytes, offset);
+}
+
+Status ReadMemory(int fd, std::size_t offset, std::span<std::byte> into) {
+  while (!into.empty()) {
+    const ssize_t count = ::pread(fd, into.data(), into.size(), static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return MachineFailed("reading shared memory");
+    if (count == 0) return Status(StatusCode::kInternal, "shared memory is too short");
+    into = into.subspan(static_cast<std::size_t>(count));
+    offset += static_cast<std::size_t>(count);
+  }
+  return Status::Ok();
+}
 
 Result<UniqueFd> CopyImmutable(const char* name, int from, std::size_t bytes) {
   Result<UniqueFd> fd = MakeMemfd(name, bytes);

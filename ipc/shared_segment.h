@@ -38,6 +38,10 @@ class SharedSegment {
     Access access = Access::kReadWrite;  // Access of this process's mapping.
     // Prevents any further writable mapping. The mapping made here remains writable.
     bool peers_read_only = false;
+    // With peers_read_only: another process of the server can map the segment writable later, from
+    // this descriptor. Peers get a descriptor from OpenReadOnly. They cannot open the memory for
+    // writing, unless they run as root or as the server's own user.
+    bool can_move = false;
     // Allocates the memory now, so that later accesses cannot raise SIGBUS. For sizes that the
     // server chooses. A size that a client chooses must first be checked against the client's
     // quota, because a machine that is out of memory kills processes instead of failing this call.
@@ -69,6 +73,8 @@ class SharedSegment {
   bool valid() const { return mapping_ != nullptr; }
   // Returns the descriptor (borrowed), to be passed to a peer.
   int fd() const { return fd_.get(); }
+  // Opens the segment again, without the right to write to it.
+  Result<UniqueFd> OpenReadOnly() const;
   // Closes the descriptor; the mapping remains.
   void CloseFd() { fd_.Reset(); }
   std::size_t size() const { return size_; }
@@ -108,8 +114,10 @@ class SharedSegment {
 // they are written and are charged to the writer.
 Result<UniqueFd> MakeFixedMemory(const char* name, std::size_t bytes);
 
-// Writes to the beginning of a memfd without mapping it.
-Status WriteMemory(int fd, std::span<const std::byte> bytes);
+// Writes to a memfd without mapping it.
+Status WriteMemory(int fd, std::span<const std::byte> bytes, std::size_t offset = 0);
+// Reads from a memfd without mapping it. Fails if it is too short.
+Status ReadMemory(int fd, std::size_t offset, std::span<std::byte> into);
 
 // Creates an immutable memfd with a copy of the first `bytes` of `from`, which a peer may still be
 // writing.

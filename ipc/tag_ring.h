@@ -62,7 +62,8 @@ enum class ReadResult { kRecord, kEmpty, kPeerBroken };
 class TagRingWriter {
  public:
   // `granules.size()` is a power of two. `taken` is the published position of the consumer. Both
-  // must outlive the writer, and the memory must be all zero when writer and reader are created.
+  // must outlive the writer, and the memory must be all zero when writer and reader are created,
+  // unless Resume follows.
   TagRingWriter(std::span<Granule> granules, const std::atomic<std::uint64_t>& taken)
       : granules_(granules), taken_(taken) {
     Check(std::has_single_bit(granules.size()), "ring size is a power of two");
@@ -114,6 +115,14 @@ class TagRingWriter {
   }
 
   std::uint64_t position() const { return position_; }
+  std::uint64_t known_taken() const { return known_taken_; }
+  // Continues where another process has stopped writing. False if no writer can have stopped there.
+  bool Resume(std::uint64_t position, std::uint64_t known_taken) {
+    if (position - known_taken > granules_.size()) return false;
+    position_ = position;
+    known_taken_ = known_taken;
+    return true;
+  }
 
  private:
   Granule& At(std::uint64_t position) { return granules_[position & (granules_.size() - 1)]; }
@@ -209,6 +218,13 @@ class TagRingReader {
 
   std::uint64_t position() const { return position_; }
   std::uint64_t published() const { return published_; }
+  // Continues where another process has stopped reading. False if no reader can have stopped there.
+  bool Resume(std::uint64_t position, std::uint64_t published) {
+    if (position - published > granules_.size()) return false;
+    position_ = position;
+    published_ = published;
+    return true;
+  }
 
  private:
   const Granule& At(std::uint64_t position) const {

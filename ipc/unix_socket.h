@@ -84,6 +84,8 @@ class FrameReader {
   // frames. EOF inside a frame is kDisconnected. After an error the reader is unusable and the
   // socket must be closed.
   Result<Progress> Read(int socket, Frame& frame);
+  // Returns whether no part of a frame has been read.
+  bool is_between_frames() const { return have_ == 0 && !header_done_; }
 
  private:
   Status CheckHeader();

@@ -55,10 +55,13 @@ std::optional<FrameRule> ChannelToWorkerRules(std::uint16_t type) {
 std::optional<FrameRule> ChannelToBrokerRules(std::uint16_t type) {
   return RuleIn(ToBrokerMessages(), type);
 }
+std::optional<FrameRule> MoveRules(std::uint16_t type) { return RuleIn(MoveMessages(), type); }
+std::optional<FrameRule> MoveAnswerRules(std::uint16_t type) { return RuleIn(MoveAnswers(), type); }
 
 std::string_view ChannelTypeName(std::uint16_t type) {
   for (const std::string_view name :
-       {NameIn(ToWorkerMessages(), type), NameIn(ToBrokerMessages(), type)}) {
+       {NameIn(ToWorkerMessages(), type), NameIn(ToBrokerMessages(), type),
+        NameIn(MoveMessages(), type)}) {
     if (!name.empty()) return name;
   }
   return "unknown";

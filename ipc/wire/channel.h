@@ -45,11 +45,20 @@ enum class ChannelType : std::uint16_t {
   // Broker: a client observes execution. Fd: the connection, on which the worker answers.
   kWatch = 17,
   kResume = 18,  // Broker: accept new sessions again; cancels kDrain.
+  // Broker to two workers: a session is to be moved from the first to the second. Fd: a channel
+  // between them.
+  kMoveOut = 19,
+  kMoveIn = 20,
+  kMoveEnded = 21,  // Both workers: the result of a move.
+  // From the worker that moves a session, after a kAttach; the other one answers with a reply.
+  kMovedSession = 22,  // The state of the session. Fds: see MovedSession.
+  kMovedBuffer = 23,   // A staging buffer of the session. Fd: its memory.
+  kMoveCommit = 24,    // From now on the session belongs to the receiver.
 };
 
 // Version of the messages in this file. A worker that receives a TakeOver of another version
 // rejects it, and exits after its last session.
-inline constexpr std::uint32_t kChannelVersion = 6;
+inline constexpr std::uint32_t kChannelVersion = 7;
 
 inline constexpr std::uint32_t kAttachFds = 2;
 inline constexpr std::uint8_t kIsolationMax = 2;       // Largest device::Isolation.
@@ -324,13 +333,105 @@ struct Watch {
   }
 };
 
+struct MoveOut {
+  static constexpr ChannelType kType = ChannelType::kMoveOut;
+  static constexpr char kName[] = "MoveOut";
+  std::uint64_t session = 0;
+
+  void Visit(Fields& f) {
+    f.Descriptors(1);
+    f.Number("session", session, 1);
+  }
+};
+
+// What the broker knows of the session. The worker accepts no other facts from the other worker.
+struct MoveIn {
+  static constexpr ChannelType kType = ChannelType::kMoveIn;
+  static constexpr char kName[] = "MoveIn";
+  RegistrySession row;
+  SchedulingClass allowed_class = SchedulingClass::kNormal;  // See Attach.
+  bool is_trusted = false;
+
+  void Visit(Fields& f) {
+    f.Descriptors(1);
+    f.Struct("row", row);
+    f.Number("allowed_class", allowed_class, 0, kClassMax);
+    f.Flag("is_trusted", is_trusted);
+    f.Reserved<std::uint8_t, 6>();
+  }
+};
+
+enum class MoveEnd : std::uint8_t {
+  kLeft = 1,     // The session belongs to the other worker, or died with it.
+  kArrived = 2,  // The session belongs to this worker. Follows its RegistrySession.
+  kDropped = 3,  // This worker did not get the session.
+};
+struct MoveEnded {
+  static constexpr ChannelType kType = ChannelType::kMoveEnded;
+  static constexpr char kName[] = "MoveEnded";
+  std::uint64_t session = 0;
+  MoveEnd end = MoveEnd::kLeft;
+  // For kArrived: time for which none of the client's commands ran, and the memory that was moved.
+  std::uint64_t stopped_ns = 0;
+  std::uint64_t bytes = 0;
+
+  void Visit(Fields& f) {
+    f.Number("session", session, 1);
+    f.Number("stopped_ns", stopped_ns);
+    f.Number("bytes", bytes);
+    f.Number("end", end, 1, 3);
+    f.Reserved<std::uint8_t, 7>();
+  }
+};
+
+// Descriptors: doorbell, command segment, completion segment, worker page, a file with the state,
+// and a file with the device memory (Space::Save).
+inline constexpr std::uint32_t kMovedSessionFds = 6;
+inline constexpr std::uint32_t kMovedStateBytesMax = 4u << 20;
+struct MovedSession {
+  static constexpr ChannelType kType = ChannelType::kMovedSession;
+  static constexpr char kName[] = "MovedSession";
+  // Sizes of the two messages at the beginning of the state's file.
+  std::uint32_t session_bytes = 0, client_bytes = 0;
+
+  void Visit(Fields& f) {
+    f.Descriptors(kMovedSessionFds);
+    f.Number("session_bytes", session_bytes, 1, kMovedStateBytesMax);
+    f.Number("client_bytes", client_bytes, 1, kMovedStateBytesMax);
+  }
+};
+
+struct MovedBuffer {
+  static constexpr ChannelType kType = ChannelType::kMovedBuffer;
+  static constexpr char kName[] = "MovedBuffer";
+  std::uint64_t bytes = 0;
+
+  void Visit(Fields& f) {
+    f.Descriptors(1);
+    f.Number("bytes", bytes, kStagingBytesStep, kStagingBufferBytesMax);
+    f.Multiple("bytes", bytes, kStagingBytesStep);
+  }
+};
+
+struct MoveCommit {
+  static constexpr ChannelType kType = ChannelType::kMoveCommit;
+  static constexpr char kName[] = "MoveCommit";
+
+  void Visit(Fields&) {}
+};
+
 using ToWorkerMessages = MessageList<Attach, AdminRequest, Drain, Resume, TerminateSession,
-                                     SetSession, TakeOver, Keep, Forget, Watch>;
+                                     SetSession, TakeOver, Keep, Forget, Watch, MoveOut, MoveIn>;
 using ToBrokerMessages = MessageList<Ready, SessionStarted, SessionEnded, ChannelReply, Registry,
-                                     RegistrySession, RegistryEnd, Kept>;
+                                     RegistrySession, RegistryEnd, Kept, MoveEnded>;
+// Between the workers of a move.
+using MoveMessages = MessageList<Attach, MovedSession, MovedBuffer, MoveCommit>;
+using MoveAnswers = MessageList<ChannelReply>;
 
 std::optional<FrameRule> ChannelToWorkerRules(std::uint16_t type);
 std::optional<FrameRule> ChannelToBrokerRules(std::uint16_t type);
+std::optional<FrameRule> MoveRules(std::uint16_t type);
+std::optional<FrameRule> MoveAnswerRules(std::uint16_t type);
 std::string_view ChannelTypeName(std::uint16_t type);
 
 }  // namespace gpushared::ipc

@@ -30,6 +30,7 @@ constexpr AdminVerbFacts kVerbFacts[] = {
     {.name = "trace", .is_read_only = true, .text_bytes_max = kNameBytes, .text_bytes_min = 1},
     {.name = "park", .names_client = true},
     {.name = "wake", .names_client = true},
+    {.name = "move", .names_client = true, .text_bytes_max = kNameBytes, .text_bytes_min = 1},
 };
 static_assert(std::size(kVerbFacts) == kAdminVerbMax + 1);
 

@@ -137,8 +137,9 @@ enum class AdminVerb : std::uint8_t {
   kTrace = 13,    // Makes a device record its execution as long as this connection exists.
   kPark = 14,     // Moves a client's device memory to host memory.
   kWake = 15,     // Ends kPark.
+  kMove = 16,     // Moves a client to another device.
 };
-inline constexpr std::uint8_t kAdminVerbMax = 15;
+inline constexpr std::uint8_t kAdminVerbMax = 16;
 // Properties of a verb.
 struct AdminVerbFacts {
   std::string_view name;  // Name in gpusharedctl, such as "ps".
@@ -169,6 +170,7 @@ struct Admin {
   // - kLease: the keys of an [[endpoint]], as TOML.
   // - kDrain and kResume: a device as in Hello, or empty for the whole server.
   // - kTrace: a device as in Hello.
+  // - kMove: the device to which the client is moved, as in Hello.
   // - kSet with client 0: as TOML, the keys class, client_max_share and client_memory (on the named
   //   `devices`) of an [[endpoint]]. They become the defaults of clients that connect later.
   std::string terms;

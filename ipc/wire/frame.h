@@ -17,7 +17,7 @@ namespace gpushared::ipc {
 
 inline constexpr std::uint32_t kFrameMagic = 0x31534747;    // "GGS1": client sockets.
 inline constexpr std::uint32_t kChannelMagic = 0x31434747;  // "GGC1": broker and worker.
-inline constexpr std::uint32_t kFrameFdsMax = 4;
+inline constexpr std::uint32_t kFrameFdsMax = 6;
 
 struct FrameHeader {
   std::uint32_t magic = kFrameMagic;

@@ -147,7 +147,7 @@ struct CompletionSegment {
   alignas(kWriterSeparationBytes) Granule granules[kCompletionGranules];
 };
 
-// One per worker, mapped read-only by every client. The worker writes every byte.
+// One per session, mapped read-only by the client. The worker writes every byte.
 struct WorkerPage {
   // Number of the current sleep while the worker sleeps, or is about to, on its clients' eventfds;
   // 0 while it is awake. Numbers are never reused.

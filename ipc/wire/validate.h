@@ -61,6 +61,12 @@ class StreamLog {
   bool live(std::uint32_t stream) const { return live_[stream]; }
   // Returns whether a request of this stream has begun and its end has not been accepted yet.
   bool in_request(std::uint32_t stream) const { return in_request_[stream]; }
+  bool has_request() const { return in_request_.any(); }
+  // Continues a stream whose commands were recorded by another process.
+  void Resume(std::uint32_t stream, std::uint64_t last, bool is_live) {
+    last_[stream] = last;
+    live_.set(stream, is_live);
+  }
 
  private:
   std::array<std::uint64_t, kStreamsMax> last_ = {};

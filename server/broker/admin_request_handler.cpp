@@ -28,7 +28,10 @@ namespace {
 using boost::asio::posix::descriptor_base;
 using nlohmann::json;
 
+constexpr std::size_t kNameShownMax = 64;
 constexpr std::chrono::seconds kSendTimeMax{5};
+// Limit of a move, which the workers end earlier.
+constexpr std::chrono::seconds kMoveTimeMax{25};
 // Maximum size of a worker's answer, ten times that of a normal one.
 constexpr std::size_t kWorkerAnswerBytesMax = std::size_t{4} << 20;
 // Keys that the broker supplies itself; a worker's values for them are ignored.
@@ -130,7 +133,8 @@ void AdminRequestHandler::Serve(Arrival arrival, const ipc::Admin& asked, bool i
     AskAll(round);
   }
   if (round.missing.empty()) return Conclude(number);
-  round.timer.expires_after(around_.wait_max);
+  const bool moves = asked.verb == ipc::AdminVerb::kMove;
+  round.timer.expires_after(moves ? kMoveTimeMax : around_.wait_max);
   round.timer.async_wait([this, number](const boost::system::error_code& error) {
     if (!error) Conclude(number);
   });
@@ -163,6 +167,10 @@ void AdminRequestHandler::AskOne(Round& round) {
     around_.log(session->Who() + " is terminated by " + round.arrival.peer.Who());
     sent = device->worker->Send(round.number,
                                 ipc::TerminateSession{session->id, "the operator ended it"});
+  } else if (round.asked.verb == ipc::AdminVerb::kMove) {
+    around_.log("move of " + session->Who() + " to " + Escaped(round.asked.terms, kNameShownMax) +
+                " requested by " + round.arrival.peer.Who());
+    sent = around_.move(*session, round.asked.terms, round.number);
   } else if (round.asked.verb != ipc::AdminVerb::kSet) {  // The worker answers.
     if (round.asked.verb != ipc::AdminVerb::kExplain) {
       around_.log(std::string(ipc::AdminVerbName(round.asked.verb)) + " of " + session->Who() +
@@ -227,6 +235,17 @@ void AdminRequestHandler::OnSessionEnded(std::uint64_t session) {
   for (const std::uint32_t number : complete) Conclude(number);
 }
 
+void AdminRequestHandler::OnMoved(std::uint64_t session, const std::string& text) {
+  std::vector<std::uint32_t> complete;
+  for (auto& [number, round] : rounds_) {
+    if (round->asked.verb != ipc::AdminVerb::kMove || round->asked.client != session) continue;
+    round->done = true;
+    round->answers.emplace("", json::parse(text, nullptr, /*allow_exceptions=*/false));
+    complete.push_back(number);
+  }
+  for (const std::uint32_t number : complete) Conclude(number);
+}
+
 void AdminRequestHandler::Conclude(std::uint32_t number) {
   const auto found = rounds_.find(number);
   if (found == rounds_.end()) return;
@@ -284,6 +303,7 @@ std::string AdminRequestHandler::Compose(const Round& round) const {
     case ipc::AdminVerb::kExplain:
     case ipc::AdminVerb::kPark:
     case ipc::AdminVerb::kWake:
+    case ipc::AdminVerb::kMove:
       if (!round.answers.empty()) reply = round.answers.begin()->second;
       break;
     case ipc::AdminVerb::kEndpoints:

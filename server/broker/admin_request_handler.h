@@ -49,6 +49,10 @@ class AdminRequestHandler {
     const KeptCounts& counts;
     std::function<std::string(const DeviceEntry&)> totals_file;  // For kStatus; DeviceTotals.
     std::function<void(const std::string& what)> log;
+    // Starts the move of a session to the device named `to`. The answer has the number `request`,
+    // or is passed to OnMoved.
+    std::function<Status(const LiveSession& session, const std::string& to, std::uint32_t request)>
+        move;
     std::function<void()> drain;          // Called when an operator requests a drain.
     std::function<std::string()> phase;   // "serving", "draining", ...
     std::string version, policy, socket;  // For kStatus.
@@ -78,6 +82,8 @@ class AdminRequestHandler {
   void OnReply(const std::string& device, std::uint32_t request, ipc::ChannelReply reply);
   void OnWorkerGone(const std::string& device);
   void OnSessionEnded(std::uint64_t session);
+  // `json` answers the operator who asked for the move of the session.
+  void OnMoved(std::uint64_t session, const std::string& json);
 
  private:
   struct Round;

@@ -93,23 +93,26 @@ Status Broker::Start(std::vector<ipc::InheritedSocket> inherited) {
                                                                "another upgrade is in progress");
   }
   request_handler_ = std::make_unique<AdminRequestHandler>(
-      context_, AdminRequestHandler::Surroundings{
-                    .devices = devices_,
-                    .unused_devices = options_.unused_devices,
-                    .session_log = session_log_,
-                    .endpoints = *endpoints_,
-                    .counts = *counts_,
-                    .totals_file = [this](const DeviceEntry& each) { return TotalsFile(each); },
-                    .log = [this](const std::string& what) { log_->info("{}", what); },
-                    .drain = [this] { BeginDrain(); },
-                    .phase = [this] { return phase_ == Phase::kServing ? "serving" : "draining"; },
-                    .version = options_.version,
-                    .policy = options_.policy,
-                    .socket = options_.socket_path,
-                    .upgrades = options_.upgrades,
-                    .upgrade_failure = upgrade_failure_,
-                    .new_clients = new_clients_,
-                    .wait_max = options_.admin_wait_max});
+      context_,
+      AdminRequestHandler::Surroundings{
+          .devices = devices_,
+          .unused_devices = options_.unused_devices,
+          .session_log = session_log_,
+          .endpoints = *endpoints_,
+          .counts = *counts_,
+          .totals_file = [this](const DeviceEntry& each) { return TotalsFile(each); },
+          .log = [this](const std::string& what) { log_->info("{}", what); },
+          .move = [this](const LiveSession& session, const std::string& to,
+                         std::uint32_t request) { return StartMove(session, to, request); },
+          .drain = [this] { BeginDrain(); },
+          .phase = [this] { return phase_ == Phase::kServing ? "serving" : "draining"; },
+          .version = options_.version,
+          .policy = options_.policy,
+          .socket = options_.socket_path,
+          .upgrades = options_.upgrades,
+          .upgrade_failure = upgrade_failure_,
+          .new_clients = new_clients_,
+          .wait_max = options_.admin_wait_max});
   for (DeviceEntry& device : devices_.entries()) {
     if (!device.worker) StartWorker(device);
   }
@@ -164,6 +167,12 @@ void Broker::EndSessionsOf(const Endpoint& endpoint, const std::string& why) {
   }
 }
 
+void Broker::OnSessionLeft(DeviceEntry& device) {
+  const bool drains = phase_ == Phase::kDraining || device.state == DeviceEntry::State::kDraining;
+  if (drains && session_log_.On(device.id).empty()) ExpectEnd(device, options_.drain_grace);
+  RenewIfEmpty(device);
+}
+
 void Broker::EndSession(std::uint64_t id, const Status& why) {
   const LiveSession* session = session_log_.Find(id);
   if (session == nullptr) return;
@@ -176,11 +185,7 @@ void Broker::EndSession(std::uint64_t id, const Status& why) {
   const std::string device = session->device;
   session_log_.End(id, why);
   request_handler_->OnSessionEnded(id);
-  DeviceEntry& its_device = *devices_.Find(device);
-  const bool drains =
-      phase_ == Phase::kDraining || its_device.state == DeviceEntry::State::kDraining;
-  if (drains && session_log_.On(device).empty()) ExpectEnd(its_device, options_.drain_grace);
-  RenewIfEmpty(its_device);
+  OnSessionLeft(*devices_.Find(device));
   for (auto at = deferred_whys_.begin(); at != deferred_whys_.end();) {
     DeferredWhy& deferred = *at->second;
     const bool answered = deferred.session == id && AnswerWhy(deferred.arrival, id);

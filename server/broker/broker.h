@@ -130,6 +130,7 @@ class Broker {
   std::string TotalsFile(const DeviceEntry& device) const;
   void TakeOverSurvivors();
   void Adopt(Survivor survivor);
+  static LiveSession GetLive(const ipc::RegistrySession& row, const DeviceEntry& device);
   DeviceEntry& RowFor(const Survivor& survivor);
   WorkerProcess::Events GetEvents(DeviceEntry& device);
   // Replaces a worker once it has no session, if it was started with other options or another
@@ -144,6 +145,28 @@ class Broker {
   // Names what is still being served; empty if nothing is.
   std::string Occupation() const;
   void GiveUpUpgrade(const std::string& why);
+
+  // Moves of clients; in moves.cpp.
+  //
+  // A move from the request until its result is known. Each of the two workers reports it, and the
+  // death of one does not end the session while the other may own it.
+  struct Move {
+    std::string from, to;       // Devices.
+    std::uint32_t request = 0;  // Number of the operator's request.
+    bool source_is_gone = false, target_is_gone = false;
+  };
+  // Starts a move, which is answered with the number `request`.
+  Status StartMove(const LiveSession& session, const std::string& device, std::uint32_t request);
+  Status CheckMove(const LiveSession& session, DeviceEntry& from, DeviceEntry& to);
+  void OnMoveEnded(DeviceEntry& device, const ipc::MoveEnded& ended);
+  // A session that has arrived at the device. Returns why the report is invalid.
+  Status OnRow(DeviceEntry& device, const ipc::RegistrySession& row);
+  // The source has rejected the move.
+  void OnMoveFailed(std::uint32_t request);
+  // Must be called before the sessions of a dead worker are ended.
+  void OnMoverGone(const DeviceEntry& device);
+  // Called when a session has ended on the device or left it.
+  void OnSessionLeft(DeviceEntry& device);
 
   // Has a worker keep a lease for the next broker. The caller keeps ownership of `connection`.
   void KeepAt(DeviceEntry& device, const ipc::Keep& lease, int connection);
@@ -238,6 +261,7 @@ class Broker {
     kStopping,
     kOver
   } phase_ = Phase::kServing;
+  std::map<std::uint64_t, Move> moves_;  // By session.
   NewClients new_clients_;
   bool drain_is_final_ = false;  // Requested by a signal; a service manager waits for the exit.
   int exit_code_ = 0;

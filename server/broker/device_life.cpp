@@ -90,7 +90,20 @@ void Broker::OnWorkerMessage(DeviceEntry& device, ipc::Frame frame) {
         return;
       }
       if (frame.request == WorkerWatch::kRequest) return worker_watch_->OnAnswer(device);
+      if (reply->code != StatusCode::kOk) OnMoveFailed(frame.request);
       return request_handler_->OnReply(device.id, frame.request, std::move(*reply));
+    }
+    case ipc::ChannelType::kRegistrySession: {
+      const Result<ipc::RegistrySession> row = ipc::Decode<ipc::RegistrySession>(frame.payload);
+      mistake = row.ok() ? OnRow(device, *row) : row.status();
+      if (mistake.ok()) return;
+      break;
+    }
+    case ipc::ChannelType::kMoveEnded: {
+      const Result<ipc::MoveEnded> ended = ipc::Decode<ipc::MoveEnded>(frame.payload);
+      mistake = ended.status();
+      if (!ended.ok()) break;
+      return OnMoveEnded(device, *ended);
     }
     default:
       mistake = {StatusCode::kProtocolViolation, "a message only brokers send"};
@@ -135,6 +148,7 @@ void Broker::OnWorkerExited(DeviceEntry& device, const std::string& how) {
   } else {
     log_->error("device {}: {}", device.id, device.last_death);
   }
+  OnMoverGone(device);
   LoseSessions(device);
   ipc::UniqueFd ended = device.worker->TakeEnded();
   // A worker removes its registry socket itself unless it was killed.

@@ -94,6 +94,23 @@ DeviceEntry& Broker::RowFor(const Survivor& survivor) {
   return added;
 }
 
+LiveSession Broker::GetLive(const ipc::RegistrySession& row, const DeviceEntry& device) {
+  return {.id = row.session,
+          .peer = {.uid = row.peer.uid, .gid = row.peer.gid, .pid = row.peer.pid},
+          .name = row.name,
+          .client_class = row.client_class,
+          .weight = row.weight,
+          .endpoint = row.endpoint,
+          .endpoint_name = row.endpoint_name,
+          .device = device.id,
+          .generation = device.generation,
+          .quota_bytes = row.quota_bytes,
+          .guaranteed_bytes = row.guaranteed_bytes,
+          .isolation = static_cast<device::Isolation>(row.isolation),
+          .since = std::chrono::steady_clock::now() - std::chrono::nanoseconds(row.age_ns),
+          .started = row.has_started};
+}
+
 void Broker::Adopt(Survivor survivor) {
   DeviceEntry& device = RowFor(survivor);
   const pid_t pid = survivor.worker.pid;
@@ -101,21 +118,7 @@ void Broker::Adopt(Survivor survivor) {
   device.started = std::chrono::steady_clock::now();
   device.worker = WorkerProcess::Adopt(context_, std::move(survivor.worker), GetEvents(device));
   for (const ipc::RegistrySession& each : survivor.sessions) {
-    session_log_.Add(
-        {.id = each.session,
-         .peer = {.uid = each.peer.uid, .gid = each.peer.gid, .pid = each.peer.pid},
-         .name = each.name,
-         .client_class = each.client_class,
-         .weight = each.weight,
-         .endpoint = each.endpoint,
-         .endpoint_name = each.endpoint_name,
-         .device = device.id,
-         .generation = device.generation,
-         .quota_bytes = each.quota_bytes,
-         .guaranteed_bytes = each.guaranteed_bytes,
-         .isolation = static_cast<device::Isolation>(each.isolation),
-         .since = std::chrono::steady_clock::now() - std::chrono::nanoseconds(each.age_ns),
-         .started = each.has_started});
+    session_log_.Add(GetLive(each, device));
   }
   for (const ipc::RegistryEnd& end : survivor.ends) {
     session_log_.Remember(end.session, end.uid, end.pid, end.status);
@@ -223,6 +226,7 @@ std::string Broker::Occupation() const {
   if (!deferred_hellos_.empty()) return "a client that waits for its device";
   if (!deferred_whys_.empty()) return "a client that waits for the end of a session";
   if (!request_handler_->IsIdle()) return "an answer to an operator";
+  if (!moves_.empty()) return "a move of a client";
   bool is_retained = endpoints_->leases() == 0;
   for (const DeviceEntry& device : devices_.entries()) {
     is_retained = is_retained || device.CanBeQueried();

@@ -208,6 +208,8 @@ std::vector<WireTarget> AllTargets() {
   AddTargets(ipc::ServerMessages(), targets);
   AddTargets(ipc::ToWorkerMessages(), targets);
   AddTargets(ipc::ToBrokerMessages(), targets);
+  // Attach is above.
+  AddTargets(ipc::MessageList<ipc::MovedSession, ipc::MovedBuffer, ipc::MoveCommit>(), targets);
   return targets;
 }
 

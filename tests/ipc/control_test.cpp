@@ -350,8 +350,8 @@ TEST(AdminMessage, EveryFieldIsBounded) {
   set.weight = 2;
   ExpectCases<Admin>(Encode(set), {
                                       {"version", 12, "protocol version 12"},
-                                      {"verb", 0, "verb is 0, allowed: 1 to 15"},
-                                      {"verb", 16, "verb is 16, allowed: 1 to 15"},
+                                      {"verb", 0, "verb is 0, allowed: 1 to 16"},
+                                      {"verb", 17, "verb is 17, allowed: 1 to 16"},
                                       {"verb", 1, "class is given with a verb that takes none"},
                                       {"client_class", 3, "class is 3, allowed: 0 to 2"},
                                       {"weight", 1001, "weight is 1001, allowed: 0 to 1000"},
@@ -734,7 +734,7 @@ TEST(ChannelMessages, EveryFieldOfARegistryIsBounded) {
   // The decoder accepts any version, because the worker checks it.
   ExpectCases<TakeOver>(Encode(TakeOver{}), {AnyValue("version")});
   ExpectCases<Registry>(Encode(Registry{.generation = 2, .made_by = 3, .last_session = 4}),
-                        {{"version", 7, "version is 7, allowed: 6"},
+                        {{"version", 8, "version is 8, allowed: 7"},
                          {"generation", 0, "generation is 0, allowed: 1 to"},
                          AnyValue("made_by"),
                          AnyValue("last_session"),
@@ -843,7 +843,10 @@ TEST(FrameRules, EveryMessageFitsTheRuleOfItsReceiver) {
                           ServerFrameRules(t).has_value();
     EXPECT_LE(receivers, 1) << t;
     EXPECT_EQ(receivers == 1, MessageTypeName(t) != "unknown") << t;
-    const int ends = ChannelToWorkerRules(t).has_value() + ChannelToBrokerRules(t).has_value();
+    // Attach also goes from worker to worker.
+    const bool is_moved = MoveRules(t).has_value() && t != type(ChannelType::kAttach);
+    const int ends =
+        ChannelToWorkerRules(t).has_value() + ChannelToBrokerRules(t).has_value() + is_moved;
     EXPECT_EQ(ends == 1, ChannelTypeName(t) != "unknown") << t;
   }
 }

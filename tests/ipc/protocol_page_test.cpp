@@ -77,6 +77,7 @@ TEST_F(ProtocolPage, ListsEveryFieldOfEveryMessage) {
   ExpectMessages(ServerMessages());
   ExpectMessages(ToWorkerMessages());
   ExpectMessages(ToBrokerMessages());
+  ExpectMessages(MoveMessages());
 }
 
 }  // namespace

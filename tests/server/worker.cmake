@@ -14,7 +14,7 @@ if(TARGET gpushared::worker)
       worker/device_thread/energy_test.cpp worker/device_thread/page_use_test.cpp
       worker/device_thread/graphs_test.cpp worker/device_thread/streams_test.cpp worker/device_thread/requests_test.cpp
       worker/device_thread/scheduling_test.cpp worker/device_thread/turns_test.cpp worker/device_thread/forms_test.cpp
-      worker/device_thread/outlived_test.cpp
+      worker/device_thread/outlived_test.cpp worker/device_thread/saved_client_test.cpp
       worker/control/parts_test.cpp worker/control/kernel_output_test.cpp numa_test.cpp thread_priority_test.cpp
       worker/control/explain_test.cpp
       worker/control/session_test.cpp worker/control/session_memory_test.cpp worker/control/session_swaps_test.cpp

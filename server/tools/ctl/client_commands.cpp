@@ -19,6 +19,7 @@ struct ClientArguments {
   std::string scheduling_class;
   std::uint32_t weight = 0;
   std::string max_share;
+  std::string device;
   bool is_held = false;
 };
 
@@ -73,11 +74,24 @@ void AddParking(CommandLine& line, const std::shared_ptr<ClientArguments>& argum
   });
 }
 
+void AddMove(CommandLine& line, const std::shared_ptr<ClientArguments>& arguments) {
+  const Command move = AddCommand(line.app, "move", "move of a running client to another device");
+  move.AddOption("id", arguments->id, "id or name as shown by ps").Required().TypeName("CLIENT");
+  move.AddOption("--to", arguments->device, "device of the same kind, as shown by devices")
+      .Required()
+      .TypeName("DEVICE");
+  move.OnUse([&line, arguments] {
+    Ask(line, arguments->id, {.verb = ipc::AdminVerb::kMove, .terms = arguments->device},
+        [](std::uint64_t) { return MovedReport; });
+  });
+}
+
 }  // namespace
 
 void AddClientCommands(CommandLine& line) {
   const auto arguments = std::make_shared<ClientArguments>();
   AddParking(line, arguments);
+  AddMove(line, arguments);
   const Command client = AddCommand(line.app, "client", "commands for one client");
   client.RequireCommand();
 

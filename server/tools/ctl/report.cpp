@@ -285,6 +285,13 @@ std::string ParkedReport(const json& reply) {
                                      : "; its next command wakes it\n");
 }
 
+std::string MovedReport(const json& reply) {
+  const std::string memory = MebibytesText(" with ", Part(reply, "bytes"));
+  return "client " + GetText(reply, "client") + " was moved from " + GetText(reply, "from") +
+         " to " + GetText(reply, "to") + (memory.empty() ? memory : memory + "device memory") +
+         "; it was stopped for " + SecondsText(Part(reply, "stopped_s")) + "\n";
+}
+
 std::string ExplainReport(const json& reply) {
   const json open = Part(reply, "open");
   const bool is_open = open.is_boolean() && open.get<bool>();

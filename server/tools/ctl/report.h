@@ -28,6 +28,7 @@ std::span<const Column> DeviceColumns();
 std::span<const Column> EndpointColumns();
 // Formats the answers to park and wake.
 std::string ParkedReport(const nlohmann::json& reply);
+std::string MovedReport(const nlohmann::json& reply);
 // Formats the answer to explain as sentences.
 std::string ExplainReport(const nlohmann::json& reply);
 

@@ -11,6 +11,7 @@
 #include "gpushared/check.h"
 
 #include "ipc/share.h"
+#include "server/worker/control/incoming_move.h"
 #include "server/worker/control/session_calls.h"
 #include "server/worker/control/worker_impl.h"
 
@@ -110,6 +111,12 @@ void Worker::Impl::Handle(const ipc::TakeOver& take, ipc::Frame& frame) {
     registry_socket_.reset();
     return LoseBroker(why);
   }
+  // The new broker does not know of the moves: a session that this worker reports stays here, and
+  // one that arrives later is reported then. Abandoned before has_broker_ is set, because the
+  // requests of the moves belong to the earlier broker.
+  for (const auto& [id, session] : sessions_) {
+    session->AbandonMove({StatusCode::kUnavailable, "client was not moved: the broker has died"});
+  }
   has_broker_ = true;
   alone_timer_.cancel();
   drain_timer_.cancel();
@@ -119,14 +126,18 @@ void Worker::Impl::Handle(const ipc::TakeOver& take, ipc::Frame& frame) {
 }
 
 void Worker::Impl::ReportRegistry() {
-  SendToBroker(
-      0, ipc::Registry{.generation = options_.generation,
-                       .made_by = options_.made_by,
-                       .last_session = last_session_,
-                       .sessions = static_cast<std::uint32_t>(sessions_.size() + leaving_.size()),
-                       .ends = static_cast<std::uint32_t>(ends_.size()),
-                       .keeps = static_cast<std::uint32_t>(kept_.size())});
-  for (const auto& [id, session] : sessions_) SendToBroker(0, session->Row());
+  const auto present =
+      std::ranges::count_if(sessions_, [](const auto& each) { return !each.second->has_moved(); });
+  SendToBroker(0, ipc::Registry{.generation = options_.generation,
+                                .made_by = options_.made_by,
+                                .last_session = last_session_,
+                                .sessions = static_cast<std::uint32_t>(present) +
+                                            static_cast<std::uint32_t>(leaving_.size()),
+                                .ends = static_cast<std::uint32_t>(ends_.size()),
+                                .keeps = static_cast<std::uint32_t>(kept_.size())});
+  for (const auto& [id, session] : sessions_) {
+    if (!session->has_moved()) SendToBroker(0, session->Row());
+  }
   for (const auto& [id, row] : leaving_) SendToBroker(0, row);
   for (const ipc::RegistryEnd& end : ends_) SendToBroker(0, end);
   for (const auto& [endpoint, kept] : kept_) {
@@ -199,7 +210,7 @@ Status Worker::Impl::CheckPlace(const Session& new_client) const {
     return each.second->has_place() && !each.second->MayUseReserve();
   });
   const std::uint32_t kept = std::min(limits.sessions_kept, limits.sessions_max / 2);
-  if (all < limits.sessions_max &&
+  if (static_cast<std::size_t>(all) + arriving_.size() < limits.sessions_max &&
       (new_client.MayUseReserve() || ordinary < limits.sessions_max - kept)) {
     return Status::Ok();
   }
@@ -269,6 +280,73 @@ void Worker::Impl::Handle(const ipc::Keep& keep, ipc::Frame& frame) {
 }
 
 void Worker::Impl::Handle(const ipc::Forget& forget, ipc::Frame&) { kept_.erase(forget.endpoint); }
+
+// ---- moves
+
+void Worker::Impl::Handle(const ipc::MoveOut& move, ipc::Frame& frame) {
+  const auto reject = [this, request = frame.request](const Status& why) {
+    SendToBroker(request,
+                 ipc::ChannelReply{.code = why.code(), .text = std::string(why.message())});
+  };
+  Session* const session = Find(move.session);
+  if (session == nullptr) {
+    return reject({StatusCode::kNotFound,
+                   fmt::format("client {} has no session on this device", move.session)});
+  }
+  session->MoveOut(std::move(frame.fds[0]), reject, [this, id = move.session] {
+    SendToBroker(0, ipc::MoveEnded{.session = id, .end = ipc::MoveEnd::kLeft});
+  });
+}
+
+void Worker::Impl::Handle(const ipc::MoveIn& move, ipc::Frame& frame) {
+  const std::uint64_t id = move.row.session;
+  const auto drop = [this, id] {
+    SendToBroker(0, ipc::MoveEnded{.session = id, .end = ipc::MoveEnd::kDropped});
+  };
+  // A session that comes back may not have left completely.
+  if (is_lost() || is_draining_ || sessions_.contains(id) || departing_.contains(id) ||
+      !arriving_.insert(id).second) {
+    ipc::Outbox outbox(ipc::Outbox::Kind::kSeqpacket);
+    const std::string why =
+        fmt::format("client cannot be moved: device {} is {}, try again", device_->info().id,
+                    is_lost() || is_draining_ ? "ending" : "not ready");
+    if (outbox.Add(0, ipc::ChannelReply{.code = StatusCode::kNotReady, .text = why}).ok()) {
+      (void)outbox.Flush(frame.fds[0].get());
+    }
+    return drop();
+  }
+  last_session_ = std::max(last_session_, id);
+  client_log_.Know(id, {.uid = move.row.peer.uid, .pid = move.row.peer.pid});
+  const auto incoming = std::make_shared<IncomingMove>(
+      *environment_, move, std::move(frame.fds[0]),
+      IncomingMove::Events{
+          .check = [this](const Session& session) { return CheckPlace(session); },
+          .arrived = [this](const std::shared_ptr<Session>& session) { OnArrived(session); },
+          .dropped =
+              [this, id, drop](const Status& why) {
+                arriving_.erase(id);
+                client_log_.Forget(id);
+                spdlog::info("client {} did not arrive: {}", id, why.message());
+                drop();
+                CheckDone();
+              }});
+  incoming->Start();
+}
+
+void Worker::Impl::OnArrived(const std::shared_ptr<Session>& session) {
+  const std::uint64_t id = session->id();
+  arriving_.erase(id);
+  Check(sessions_.emplace(id, session).second, "a session arrives once");
+  session->TakeOver();
+  SendToBroker(0, session->Row());
+  SendToBroker(0, ipc::MoveEnded{.session = id,
+                                 .end = ipc::MoveEnd::kArrived,
+                                 .stopped_ns = session->stopped_ns(),
+                                 .bytes = session->mapped_bytes()});
+  client_log_.GetWrite(spdlog::level::info, id,
+                       fmt::format("session arrived from another device after {} us [{}]",
+                                   session->stopped_ns() / 1000, session->who()));
+}
 
 void Worker::Impl::Handle(const ipc::Watch& watch, ipc::Frame& frame) {
   trace_request_handler_->Add(watch, std::move(frame.fds[0]));

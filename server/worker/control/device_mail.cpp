@@ -127,6 +127,10 @@ void Worker::Impl::TakeMail() {
   taken_.clear();
 }
 
+void Worker::Impl::Handle(const ClientKept& message) {
+  if (Session* const session = Find(message.session)) session->OnKept(message.why);
+}
+
 void Worker::Impl::Handle(ClientDetached message) {
   if (Session* const session = Find(message.client->setup.session)) {
     session->OnDetached(std::move(message.client));

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include <boost/asio/post.hpp>
@@ -106,20 +107,23 @@ Session::~Session() {
   // The slow calls of a session are made in order, so all earlier ones have ended when this one
   // begins.
   environment_.slow_calls.Post(
-      whose, [memory = std::move(memory_), image = std::move(image_), socket = std::move(closing_),
-              &endings = environment_.endings, home = environment_.home,
-              returned = Returned(mappings)]() mutable {
+      whose, [has_moved = has_moved_, memory = std::move(memory_), image = std::move(image_),
+              socket = std::move(closing_), &endings = environment_.endings,
+              home = environment_.home, returned = Returned(mappings)]() mutable {
         if (memory != nullptr && memory->ReturnPart()) return true;
         std::vector<ipc::SharedSegment> staging_buffers;
         if (memory != nullptr) staging_buffers = std::move(memory->staging_buffers);
         memory.reset();
         // Discarding the pages may block, because the kernel takes a lock that it also holds while
         // the client writes to the same memory.
-        endings.Post([staging_buffers = std::move(staging_buffers), image = std::move(image),
-                      socket = std::move(socket), home = std::move(home),
+        endings.Post([has_moved, staging_buffers = std::move(staging_buffers),
+                      image = std::move(image), socket = std::move(socket), home = std::move(home),
                       returned = std::move(returned)]() mutable {
           // Frees the pages even if the client keeps its mappings.
-          for (const ipc::SharedSegment& staging_buffer : staging_buffers) staging_buffer.Discard();
+          // A client that was moved still uses them.
+          for (const ipc::SharedSegment& staging_buffer : staging_buffers) {
+            if (!has_moved) staging_buffer.Discard();
+          }
           staging_buffers.clear();
           image.Reset();
           socket.Reset();
@@ -131,10 +135,12 @@ Session::~Session() {
 
 std::function<void()> Session::Returned(std::uint32_t mappings) {
   return [&environment = environment_, id = id(), why = std::move(why_ended_),
-          staging_bytes = staging_bytes_, image_bytes = image_bytes_, mappings] {
+          staging_bytes = staging_bytes_, image_bytes = image_bytes_,
+          kept_bytes = kept_image_bytes_, mappings] {
     environment.mappings -= mappings;
     environment.staging.GiveBack(staging_bytes, staging_bytes);
     environment.images.GiveBack(image_bytes, image_bytes);
+    environment.kept_images.GiveBack(kept_bytes, kept_bytes);
     environment.on_memory_returned(id, why);
   };
 }
@@ -151,16 +157,8 @@ void Session::Start() {
     return End(std::move(status));
   }
   WatchDeath();
-  // Memory within a client's guarantee is swapped only if the client is parked.
-  can_park_ = memory_swaps() && !attach_.hello.gated &&
-              (quota_bytes() > attach_.guaranteed_bytes ||
-               (environment_.idle_after.count() > 0 && !caller().is_urgent));
-  const device::SpaceOptions space = {
-      .quota_bytes = quota_bytes(),
-      .store = can_park_ ? environment_.store : nullptr,
-      .left_free_bytes = LeftFree(),
-      .isolation = static_cast<device::Isolation>(attach_.isolation),
-      .driver_may_compile = environment_.driver_compiles_for_all || attach_.is_trusted};
+  SetCanPark();
+  const device::SpaceOptions space = GetSpaceOptions();
   const Result<ipc::Owner> stated = ipc::Owner::Parse(attach_.owner);  // Validated by the broker.
   const auto owner = std::make_shared<ipc::Owner>(stated.ok() ? *stated : ipc::Owner());
   owner->Set("uid", std::to_string(attach_.peer.uid));
@@ -176,6 +174,21 @@ void Session::Start() {
         if (!self.has_ended_ && ::poll(&look, 1, 0) == 0) self.work_owner_ = *owner;
         self.OnMemoryMade(std::move(memory));
       });
+}
+
+void Session::SetCanPark() {
+  // Memory within a client's guarantee is swapped only if the client is parked.
+  can_park_ = memory_swaps() && !attach_.hello.gated &&
+              (quota_bytes() > attach_.guaranteed_bytes ||
+               (environment_.idle_after.count() > 0 && !caller().is_urgent));
+}
+
+device::SpaceOptions Session::GetSpaceOptions() const {
+  return {.quota_bytes = quota_bytes(),
+          .store = can_park_ ? environment_.store : nullptr,
+          .left_free_bytes = LeftFree(),
+          .isolation = static_cast<device::Isolation>(attach_.isolation),
+          .driver_may_compile = environment_.driver_compiles_for_all || attach_.is_trusted};
 }
 
 std::uint64_t Session::quota_bytes() const {
@@ -204,9 +217,17 @@ Result<std::unique_ptr<SessionMemory>> Session::MakeMemory(device::Device& devic
   auto completions = ipc::SharedSegment::Create({.name = "gpushared completions",
                                                  .bytes = ipc::kCompletionSegmentBytes,
                                                  .access = Access::kReadWrite,
-                                                 .peers_read_only = true});
+                                                 .peers_read_only = true,
+                                                 .can_move = true});
   if (!completions.ok()) return completions.status();
   memory->completions = *std::move(completions);
+  auto page = ipc::SharedSegment::Create({.name = "gpushared worker page",
+                                          .bytes = ipc::kWorkerPageBytes,
+                                          .access = Access::kReadWrite,
+                                          .peers_read_only = true,
+                                          .can_move = true});
+  if (!page.ok()) return page.status();
+  memory->page = *std::move(page);
   auto doorbell = ipc::MakeDoorbell();
   if (!doorbell.ok()) return doorbell.status();
   memory->doorbell = *std::move(doorbell);
@@ -230,12 +251,8 @@ void Session::OnMemoryMade(Result<std::unique_ptr<SessionMemory>> memory) {
   Welcome();
 }
 
-void Session::Attach() {
-  if (attach_.hello.takes_printed) {
-    printed_ = std::make_shared<PrintedText>();
-    environment_.kernel_output.Keep(id(), printed_);
-  }
-  auto client = std::make_unique<ClientState>(ClientState::Setup{
+std::unique_ptr<ClientState> Session::MakeClient(std::uint64_t rung_max) {
+  return std::make_unique<ClientState>(ClientState::Setup{
       .session = id(),
       .who = who_,
       .spec = spec_,
@@ -243,6 +260,8 @@ void Session::Attach() {
       .commands = &memory_->commands.As<ipc::CommandSegment>(),
       .completions = &memory_->completions.As<ipc::CompletionSegment>(),
       .doorbell = memory_->doorbell.get(),
+      .page = &memory_->page.As<ipc::WorkerPage>(),
+      .rung_max = rung_max,
       .space = memory_->space.get(),
       .guaranteed_bytes = attach_.guaranteed_bytes,
       .left_free_bytes = LeftFree(),
@@ -255,6 +274,14 @@ void Session::Attach() {
       .name = attach_.hello.name,
       .pid = attach_.peer.pid,
       .is_gated = attach_.hello.gated});
+}
+
+void Session::Attach() {
+  if (attach_.hello.takes_printed) {
+    printed_ = std::make_shared<PrintedText>();
+    environment_.kernel_output.Keep(id(), printed_);
+  }
+  auto client = MakeClient(0);
   // The handshake reports to the client whether its memory may be swapped.
   if (memory_swaps()) client->output.ShowMemory(attach_.guaranteed_bytes, 0, 0);
   attached_ = client.get();
@@ -263,14 +290,12 @@ void Session::Attach() {
 
 void Session::Welcome() {
   std::vector<ipc::UniqueFd> fds;
-  for (const int fd : {memory_->commands.fd(), memory_->completions.fd(),
-                       environment_.signal.page_fd(), memory_->doorbell.get()}) {
-    Result<ipc::UniqueFd> copy = ipc::DuplicateFd(fd);
-    if (!copy.ok()) return End(copy.status());
-    fds.push_back(*std::move(copy));
+  for (Result<ipc::UniqueFd>& fd :
+       std::array{ipc::DuplicateFd(memory_->commands.fd()), memory_->completions.OpenReadOnly(),
+                  memory_->page.OpenReadOnly(), ipc::DuplicateFd(memory_->doorbell.get())}) {
+    if (!fd.ok()) return End(fd.status());
+    fds.push_back(*std::move(fd));
   }
-  memory_->commands.CloseFd();
-  memory_->completions.CloseFd();
   request_ = attach_.request;
   is_welcomed_ = true;
   const device::MemoryPiece area = memory_->space->mapping_area();
@@ -316,7 +341,9 @@ void Session::WatchForDeath(Descriptor& watched, Descriptor::wait_type wait) {
 }
 
 void Session::ReadOn() {
-  if (has_ended_ || is_reading_ || is_busy()) return;
+  // A client that is about to be moved can still load the image that it has written.
+  const bool is_held = outgoing_ != nullptr && !image_.valid();
+  if (has_ended_ || is_reading_ || is_busy() || is_held) return;
   is_reading_ = true;
   socket_.async_wait(Descriptor::wait_read,
                      [weak = weak_from_this()](const boost::system::error_code& error) {
@@ -330,7 +357,7 @@ void Session::ReadOn() {
 void Session::OnReadable() {
   // At most one frame per call, so that other sessions' sockets are served, and because an open
   // request suspends reading.
-  if (has_ended_ || is_busy()) return;
+  if (has_ended_ || is_busy() || (outgoing_ != nullptr && !image_.valid())) return;
   ipc::Frame frame;
   const Result<ipc::FrameReader::Progress> progress = reader_.Read(socket_.native_handle(), frame);
   if (!progress.ok()) {
@@ -397,6 +424,7 @@ void Session::End(Status why) {
   pidfd_.close(ignored);
   on_applied_ = nullptr;
   on_memory_ = nullptr;
+  AbandonMove({StatusCode::kDisconnected, fmt::format("the client has left [{}]", who_)});
   if (attached_ != nullptr) environment_.device_thread.Post(DetachClient{id()});
   environment_.reader.Cancel(id());
   CheckOver();
@@ -404,8 +432,10 @@ void Session::End(Status why) {
 
 void Session::OnDetached(std::unique_ptr<ClientState> client) {
   attached_ = nullptr;
+  const std::unique_ptr<SavedClient> saved = std::move(client->saved);
   client.reset();
-  CheckOver();
+  if (has_ended_ || saved == nullptr) return CheckOver();
+  OnReleased(*saved);
 }
 
 std::optional<std::string> Session::ShownRunning() const {
@@ -430,6 +460,7 @@ std::optional<std::string> Session::ShownRunning() const {
 
 void Session::CheckOver() {
   if (!has_ended_ || attached_ != nullptr || slow_calls_ > 0) return;
+  if (has_moved_ && !is_welcomed_) return;  // It was never one of the worker's sessions.
   // Posted, because the caller may be one of our own member functions.
   boost::asio::post(environment_.context,
                     [&environment = environment_, id = id()] { environment.on_over(id); });

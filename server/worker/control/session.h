@@ -34,11 +34,11 @@
 #include "server/worker/control/client_log.h"
 #include "server/worker/control/home_executor.h"
 #include "server/worker/control/kernel_output.h"
+#include "server/worker/control/saved_session.h"
 #include "server/worker/control/slow_calls.h"
 #include "server/worker/control/staging_budget.h"
 #include "server/worker/control/stats.h"
 #include "server/worker/control/swap_reservation.h"
-#include "server/worker/loop/device_signal.h"
 #include "server/worker/output/mailbox.h"
 #include "server/worker/output/messages.h"
 #include "server/worker/state/client_caps.h"
@@ -64,6 +64,7 @@ struct SessionMemory {
 
   ipc::SharedSegment commands;
   ipc::SharedSegment completions;
+  ipc::SharedSegment page;
   ipc::UniqueFd doorbell;
   std::vector<ipc::SharedSegment> staging_buffers;  // By number; never removed individually.
   std::vector<std::unique_ptr<device::PinnedMemory>> pinned_staging_buffers;
@@ -74,7 +75,10 @@ struct SessionMemory {
   ClientChunks chunks;
   struct LoadedModule {
     std::shared_ptr<const device::Module> module;
-    std::uint64_t bytes = 0;  // Size of its image.
+    std::uint64_t bytes = 0;     // Size of its image.
+    std::uint64_t identity = 0;  // See CostModel.
+    // Null if the image was not kept, so that the session cannot be moved.
+    std::shared_ptr<const std::vector<std::byte>> image;
     bool is_leaving = false;  // Unloaded, but commands may still use it.
   };
   std::map<std::uint32_t, LoadedModule> modules;  // By the client's number.
@@ -91,12 +95,13 @@ struct SessionEnvironment {
   // oversubscribed.
   std::shared_ptr<device::SwapStore> store;
   std::chrono::nanoseconds idle_after{};  // See WorkerSettings.
-  const DeviceSignal& signal;
   scheduler::LaneRules lane_rules;
   SessionLimits limits;
   bool shares_by_uid = true;  // See WorkerSettings.
   StagingBudget& staging;
   StagingBudget& images;  // Budget of the memory into which clients write module images.
+  // Budget of the images that are kept in case their sessions are moved.
+  StagingBudget& kept_images;
   std::shared_ptr<GraphBudget> graphs;
   HomeExecutor home;  // For `endings`.
   // Releases sockets and memory that clients may still have open or mapped; a release may block.
@@ -148,6 +153,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   // Messages from the device thread.
   void OnDetached(std::unique_ptr<ClientState> client);
+  void OnKept(const Status& why);
   void OnApplied();
   void OnModuleReleased(std::uint32_t number);
   void OnStreamError(const StreamError& error);
@@ -161,6 +167,23 @@ class Session : public std::enable_shared_from_this<Session> {
   void Park(const ParkClient& request, std::function<void(const Status&)> rejected);
   // Ends the session if the client has removed pages of its staging buffers.
   void CheckStagingBuffers();
+
+  // Moves the session to another worker; in session_move.cpp. Until the commit, any failure leaves
+  // the session here, and `failed` is called. After the commit, `left` is called, and the session
+  // ends without effect on its client.
+  void MoveOut(ipc::UniqueFd channel, std::function<void(const Status&)> failed,
+               std::function<void()> left);
+  // Ends a move that has not been committed.
+  void AbandonMove(const Status& why);
+  bool has_moved() const { return has_moved_; }
+  // Called on a session that was created for one that arrives from another worker: builds it, but
+  // takes none of its commands. `done` gets the result. After that, TakeOver starts it, or Forsake
+  // drops it without effect on its client.
+  void Adopt(MovedState moved, std::function<void(Status)> done);
+  void TakeOver();
+  void Forsake();
+  std::uint64_t stopped_ns() const { return stopped_ns_; }
+  std::uint64_t mapped_bytes() const { return memory_ == nullptr ? 0 : memory_->mapped_bytes; }
 
   std::uint64_t id() const { return attach_.session; }
   bool has_ended() const { return has_ended_; }
@@ -193,6 +216,9 @@ class Session : public std::enable_shared_from_this<Session> {
                                                            std::shared_ptr<device::SwapStore> store,
                                                            std::uint64_t guaranteed_bytes);
   void OnMemoryMade(Result<std::unique_ptr<SessionMemory>> memory);
+  device::SpaceOptions GetSpaceOptions() const;
+  void SetCanPark();
+  std::unique_ptr<ClientState> MakeClient(std::uint64_t rung_max);
   void Attach();
   void Welcome();
 
@@ -222,6 +248,7 @@ class Session : public std::enable_shared_from_this<Session> {
   struct IdentifiedModule {
     std::shared_ptr<const device::Module> module;
     std::uint64_t identity = 0;  // See CostModel.
+    std::shared_ptr<const std::vector<std::byte>> image = nullptr;
   };
   void GiveBackImage();
   CostModel::Owner owner() const;
@@ -230,8 +257,9 @@ class Session : public std::enable_shared_from_this<Session> {
   struct Placing {
     ipc::LoadModule request;
     std::shared_ptr<const device::PreparedModule> module;
-    std::shared_ptr<void> place;  // See ModuleReader::Loaded.
-    std::uint64_t identity = 0;   // See CostModel.
+    std::shared_ptr<void> place;                           // See ModuleReader::Loaded.
+    std::uint64_t identity = 0;                            // See CostModel.
+    std::shared_ptr<const ipc::UniqueFd> image = nullptr;  // Null if it is not to be kept.
     int memory_requests_open = 0;
     std::uint64_t missing_bytes = 0;  // Missing device memory that is within the guarantee.
   };
@@ -335,6 +363,34 @@ class Session : public std::enable_shared_from_this<Session> {
   // Posts the message to the device thread and runs `then` when it has been applied.
   void Apply(DeviceMessage message, std::function<void()> then);
   void CheckOver();
+
+  // Moves; in session_move.cpp.
+  struct Outgoing;
+  Status CheckMove() const;
+  void OnReleased(const SavedClient& saved);
+  void AwaitIdle(const std::shared_ptr<Outgoing>& move);
+  void Export(const std::shared_ptr<Outgoing>& move);
+  void Offer(const std::shared_ptr<Outgoing>& move);
+  void FlushOffer(const std::shared_ptr<Outgoing>& move);
+  void WatchAnswer(const std::shared_ptr<Outgoing>& move);
+  void OnAnswer(const std::shared_ptr<Outgoing>& move);
+  void Commit();
+  void AttachSaved(const SavedClient& saved);
+  void LeaveSockets();
+  std::vector<device::MemoryPiece> MovedPieces() const;
+  struct Arriving;
+  void AdoptModule(const std::shared_ptr<Arriving>& move);
+  void ReadAdopted(const std::shared_ptr<Arriving>& move,
+                   std::shared_ptr<const std::vector<std::byte>> bytes, ipc::UniqueFd file);
+  void PlaceAdopted(const std::shared_ptr<Arriving>& move,
+                    std::shared_ptr<const std::vector<std::byte>> bytes,
+                    loader::ModuleReader::Loaded loaded);
+  void AdoptMemory(const std::shared_ptr<Arriving>& move);
+  void AdoptBuffers(const std::shared_ptr<Arriving>& move);
+  void EndAdoption(const std::shared_ptr<Arriving>& move, Status status);
+  bool TakeKeptImage(std::uint64_t bytes);
+  void GiveBackKeptImage(std::uint64_t bytes);
+
   // Returns the function that the control thread calls when all memory is free. `mappings`: number
   // of mapped chunks.
   std::function<void()> Returned(std::uint32_t mappings);
@@ -346,7 +402,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::shared_ptr<PrintedText> printed_;  // Null if the client does not read printed text.
   scheduler::ClientSpec spec_;
   ClientCaps caps_;
-  const std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
   Descriptor socket_;
   Descriptor pidfd_;
   ipc::UniqueFd closing_;  // Socket of a session that has ended.
@@ -378,6 +434,11 @@ class Session : public std::enable_shared_from_this<Session> {
   std::uint64_t staging_bytes_ = 0;
   ipc::UniqueFd image_;            // Created for the client to write; used by the next load.
   std::uint64_t image_bytes_ = 0;  // Bytes taken from the images' budget until the load has ended.
+  std::uint64_t kept_image_bytes_ = 0;    // Bytes taken from the kept images' budget.
+  std::shared_ptr<Outgoing> outgoing_;    // Null unless the session is being moved.
+  std::unique_ptr<SavedClient> arrived_;  // State of an adopted client until TakeOver.
+  std::uint64_t stopped_ns_ = 0;          // See SavedSession.
+  bool has_moved_ = false;                // The session belongs to another worker.
 };
 
 }  // namespace gpushared::server

@@ -116,6 +116,12 @@ ipc::ModuleLoaded DescribeModule(std::uint32_t number, const device::Module& mod
   return reply;
 }
 
+// Null if the image cannot be read.
+std::shared_ptr<const std::vector<std::byte>> ReadImage(int image, std::uint64_t bytes) {
+  auto read = std::make_shared<std::vector<std::byte>>(bytes);
+  return ipc::ReadMemory(image, 0, *read).ok() ? std::move(read) : nullptr;
+}
+
 }  // namespace
 
 void Session::Handle(ipc::Frame frame) {
@@ -280,14 +286,18 @@ void Session::OnModuleRead(const ipc::LoadModule& request,
   }
   if (has_ended_ || !status.ok()) {
     GiveBackImage();
+    // The image is freed by a slow call, because that takes time.
+    if (loaded.ok()) environment_.slow_calls.Post(caller(), [image = loaded->image] {});
     return has_ended_ ? CheckOver() : Reject(status);
   }
+
   const std::uint64_t identity =
       CostModel::ModuleIdentity(loaded->content, owner(), environment_.cost_seed);
   Place(std::make_shared<Placing>(Placing{.request = request,
                                           .module = std::move(loaded->module),
                                           .place = std::move(loaded->place),
-                                          .identity = identity}));
+                                          .identity = identity,
+                                          .image = std::move(loaded->image)}));
 }
 
 void Session::Place(const std::shared_ptr<Placing>& placing) {
@@ -301,7 +311,12 @@ void Session::Place(const std::shared_ptr<Placing>& placing) {
         // The description is checked again, because a driver may have added facts about the
         // module's kernels.
         if (Status wrong = CheckDescribable(**placed); !wrong.ok()) return wrong;
-        return IdentifiedModule{*std::move(placed), placing->identity};
+        // Released here, because that takes time.
+        const auto image = std::exchange(placing->image, nullptr);
+        const bool is_kept = image != nullptr && space->CheckMove().ok();
+        return IdentifiedModule{
+            *std::move(placed), placing->identity,
+            is_kept ? ReadImage(image->get(), placing->request.bytes) : nullptr};
       },
       [placing](Session& self, Placed module) {
         const std::uint64_t missing = std::exchange(placing->missing_bytes, 0);
@@ -329,6 +344,10 @@ void Session::OnModuleParsed(const ipc::LoadModule& request, Result<IdentifiedMo
   SessionMemory::LoadedModule& entry = memory_->modules[request.module];
   entry.module = std::move(module->module);
   entry.bytes = request.bytes;
+  entry.identity = module->identity;
+  if (module->image != nullptr && TakeKeptImage(request.bytes)) {
+    entry.image = std::move(module->image);
+  }
   module_bytes_ += request.bytes;
   ReportMemory();
   // The device thread is notified first, because the client may name the module as soon as it has
@@ -353,8 +372,10 @@ void Session::OnModuleReleased(std::uint32_t number) {
   const auto there = memory_->modules.find(number);
   if (there == memory_->modules.end()) return;
   module_bytes_ -= there->second.bytes;
+  if (there->second.image != nullptr) GiveBackKeptImage(there->second.bytes);
   // The calls of a session are made in order, so the module is destroyed before the space can be.
-  environment_.slow_calls.Post(caller(), [module = std::move(there->second.module)] {});
+  environment_.slow_calls.Post(caller(), [module = std::move(there->second.module),
+                                          image = std::move(there->second.image)] {});
   memory_->modules.erase(there);
   ReportMemory();
 }

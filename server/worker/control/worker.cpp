@@ -149,12 +149,12 @@ Status Worker::Impl::Open() {
       .device = *device_,
       .store = *store,
       .idle_after = options_.settings.idle_after,
-      .signal = *signal_,
       .lane_rules = lane_rules,
       .limits = options_.limits,
       .shares_by_uid = options_.settings.shares_by_uid,
       .staging = staging_,
       .images = images_,
+      .kept_images = kept_images_,
       .graphs = graphs_,
       .home = home_,
       .endings = endings_,
@@ -170,17 +170,26 @@ Status Worker::Impl::Open() {
           },
       .on_over =
           [this](std::uint64_t session) {
-            if (const Session* const found = Find(session)) {
-              leaving_.emplace(session, found->Row());
-              sessions_.erase(session);
+            if (const auto found = sessions_.find(session); found != sessions_.end()) {
+              if (found->second->has_moved()) {
+                departing_.insert(session);
+              } else {
+                leaving_.emplace(session, found->second->Row());
+              }
+              sessions_.erase(found);
             }
             client_log_.Forget(session);
             kernel_output_.Forget(session);
           },
       .on_memory_returned =
           [this](std::uint64_t session, const Status& why) {
-            const ipc::RegistrySession left = leaving_.extract(session).mapped();
             if (environment_->store != nullptr) device_thread_->mailbox().Post(MemoryFreed{});
+            const auto row = leaving_.extract(session);
+            if (row.empty()) {  // The session belongs to another worker.
+              departing_.erase(session);
+              return CheckDone();
+            }
+            const ipc::RegistrySession& left = row.mapped();
             if (ends_.size() == ipc::kRegistryEndsMax) ends_.pop_front();
             ends_.push_back({session, left.peer.pid, left.peer.uid, why});
             SendToBroker(0, ipc::SessionEnded{.session = session, .status = why});
@@ -236,7 +245,8 @@ int Worker::Impl::Run() {
 
 Session* Worker::Impl::Find(std::uint64_t session) const {
   const auto found = sessions_.find(session);
-  return found == sessions_.end() ? nullptr : found->second.get();
+  const bool is_here = found != sessions_.end() && !found->second->has_moved();
+  return is_here ? found->second.get() : nullptr;
 }
 
 void Worker::Impl::BeginDrain() {
@@ -265,7 +275,8 @@ void Worker::Impl::WatchDrain(bool was_deserted) {
 }
 
 void Worker::Impl::CheckDone() {
-  const bool is_over = is_draining_ && sessions_.empty() && leaving_.empty();
+  const bool is_over = is_draining_ && sessions_.empty() && leaving_.empty() && arriving_.empty() &&
+                       departing_.empty();
   if (!is_over && !ends_at_once()) return;
   // The last messages (sessions that ended) are worth waiting for as long as a broker is connected.
   if (has_broker_ && !channel_outbox_.empty()) return;

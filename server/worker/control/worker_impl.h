@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -90,6 +91,7 @@ class Worker::Impl {
   void WatchMail();
   void TakeMail();
   void Handle(ClientDetached message);
+  void Handle(const ClientKept& message);
   void Handle(ClientBroke message);
   void Handle(const Applied& message);
   void Handle(const SwapMemory& message);
@@ -128,6 +130,9 @@ class Worker::Impl {
   void Handle(const ipc::Keep& keep, ipc::Frame& frame);
   void Handle(const ipc::Forget& forget, ipc::Frame& frame);
   void Handle(const ipc::Watch& watch, ipc::Frame& frame);
+  void Handle(const ipc::MoveOut& move, ipc::Frame& frame);
+  void Handle(const ipc::MoveIn& move, ipc::Frame& frame);
+  void OnArrived(const std::shared_ptr<Session>& session);
   void Handle(const ipc::TakeOver& take, ipc::Frame& frame);
   template <typename T>
   void SendToBroker(std::uint32_t request, const T& message, std::vector<ipc::UniqueFd> fds = {});
@@ -168,6 +173,8 @@ class Worker::Impl {
                          options_.limits.memory_kept};
   StagingBudget images_{options_.limits.images_bytes, options_.limits.sessions_max,
                         options_.limits.memory_kept};
+  StagingBudget kept_images_{options_.limits.images_bytes, options_.limits.sessions_max,
+                             options_.limits.memory_kept};
   const std::shared_ptr<GraphBudget> graphs_ =
       std::make_shared<GraphBudget>(options_.limits.graphs_bytes, options_.limits.sessions_max);
   const std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
@@ -187,6 +194,10 @@ class Worker::Impl {
   boost::asio::io_context context_{1};  // Its handlers may own references to sessions.
   HomeExecutor home_{context_};
   std::map<std::uint64_t, std::shared_ptr<Session>> sessions_;
+  // Sessions that arrive from other workers. They are not in sessions_ yet.
+  std::set<std::uint64_t> arriving_;
+  // Sessions that have moved to other workers and whose memory here is not free yet.
+  std::set<std::uint64_t> departing_;
   // Destroyed sessions whose memory is not free yet.
   std::map<std::uint64_t, ipc::RegistrySession> leaving_;
   std::uint64_t last_session_ = 0;  // Highest session number so far.

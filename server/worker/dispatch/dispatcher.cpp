@@ -90,7 +90,7 @@ ClientState& Dispatcher::AddClient(std::unique_ptr<ClientState> client, schedule
   const DeviceTotals::Rows rows = totals_rows_.Begin(added) =
       totals_.Enter(added.setup.endpoint, added.setup.owner);
   added.totals = totals_.For(added.spec().scheduling_class, rows);
-  added.totals.AddSession();
+  if (!added.was_saved) added.totals.AddSession();
   energy_.OnClientAdded(added);
   lane_.AddClient(added.id(), added.spec(), now);
   submitter_.OnClientAdded(added);

@@ -4,30 +4,21 @@
 #include <unistd.h>
 
 #include <cstdint>
-#include <utility>
 
 #include "ipc/doorbell.h"
 
 namespace gpushared::server {
 
 Result<std::unique_ptr<DeviceSignal>> DeviceSignal::Create() {
-  auto page = ipc::SharedSegment::Create({.name = "gpushared worker page",
-                                          .bytes = ipc::kWorkerPageBytes,
-                                          .access = ipc::SharedSegment::Access::kReadWrite,
-                                          .peers_read_only = true});
-  if (!page.ok()) return page.status();
   auto eventfd = ipc::MakeDoorbell();
   if (!eventfd.ok()) return eventfd.status();
-  return std::unique_ptr<DeviceSignal>(new DeviceSignal(*std::move(page), *std::move(eventfd)));
+  return std::unique_ptr<DeviceSignal>(new DeviceSignal(*std::move(eventfd)));
 }
-
-DeviceSignal::DeviceSignal(ipc::SharedSegment page, ipc::UniqueFd eventfd)
-    : page_(std::move(page)), eventfd_(std::move(eventfd)) {}
 
 void DeviceSignal::Wake() {
   ipc::FullMemoryBarrier();
   // Relaxed, because the full memory barrier orders it after the caller's publication.
-  if (page().sleeping.load(std::memory_order_relaxed) == 0) return;
+  if (page_.sleeping.load(std::memory_order_relaxed) == 0) return;
   const std::uint64_t one = 1;
   // If the counter is full (EAGAIN), the eventfd is readable all the same.
   [[maybe_unused]] const ssize_t written = ::write(eventfd_.get(), &one, sizeof one);

@@ -4,17 +4,17 @@
 
 #include <atomic>
 #include <memory>
+#include <utility>
 
 #include "gpushared/result.h"
 
-#include "ipc/shared_segment.h"
 #include "ipc/unique_fd.h"
 #include "ipc/wire/layout.h"
 
 namespace gpushared::server {
 
-// Wakes the device thread. Consists of the page on which that thread announces to clients that it
-// sleeps, and an eventfd for threads of this process. Created before the device, which gets
+// Wakes the device thread for threads of this process. Consists of the page on which that thread
+// announces that it sleeps, and an eventfd. Created before the device, which gets
 // RecordCompletions as its wake function. Must outlive the device.
 //
 // Thread-safe.
@@ -39,14 +39,13 @@ class DeviceSignal {
   }
   bool has_completions() const { return completions_.load(std::memory_order_acquire); }
 
-  ipc::WorkerPage& page() const { return page_.As<ipc::WorkerPage>(); }
-  int page_fd() const { return page_.fd(); }
+  ipc::WorkerPage& page() { return page_; }
   int eventfd() const { return eventfd_.get(); }
 
  private:
-  DeviceSignal(ipc::SharedSegment page, ipc::UniqueFd eventfd);
+  explicit DeviceSignal(ipc::UniqueFd eventfd) : eventfd_(std::move(eventfd)) {}
 
-  ipc::SharedSegment page_;
+  ipc::WorkerPage page_{};
   ipc::UniqueFd eventfd_;
   std::atomic<bool> completions_{false};
 };

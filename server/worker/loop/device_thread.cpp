@@ -2,6 +2,7 @@
 #include "server/worker/loop/device_thread.h"
 
 #include <errno.h>
+#include <fmt/format.h>
 #include <pthread.h>
 #include <sys/prctl.h>
 #include <time.h>
@@ -13,6 +14,7 @@
 #include <utility>
 
 #include "server/worker/state/failure_text.h"
+#include "server/worker/state/save_client.h"
 
 namespace gpushared::server {
 
@@ -267,6 +269,7 @@ bool DeviceThread::Iterate() {
     was_busy = true;
   }
   if (barriers_ > 0) FinishBarriers();
+  if (!releases_.empty()) FinishReleases(now);
   if (was_busy) {
     tracer_.OnTurn(now);
     CountTotals();
@@ -342,11 +345,13 @@ void DeviceThread::Handle(StopThread, scheduler::TimePoint) { is_stopping_ = tru
 
 void DeviceThread::Handle(AttachClient message, scheduler::TimePoint now) {
   ClientState& client = dispatcher_.AddClient(std::move(message.client), now);
+  client.scope.NumberModules(next_module_serial_);
   tracer_.OnClientAdded(client);
   staging_watch_.OnClientAdded(client);
   if (memory_) memory_->OnClientAdded(client);
   visits_of_.Begin(client);
   MakeHot(client);
+  if (client.setup.page != nullptr) sleep_.Add(*client.setup.page, client.setup.rung_max);
   if (Status status = doorbells_.Add(client); !status.ok()) {
     dispatcher_.Break(client, std::move(status));
   }
@@ -359,8 +364,54 @@ void DeviceThread::Handle(DetachClient message, scheduler::TimePoint now) {
   // Removed now, so that a client that continues to ring does not wake this thread. The session
   // closes the eventfd only after the client's state was handed back.
   doorbells_.Remove(*client);
+  if (client->setup.page != nullptr) sleep_.Remove(*client->setup.page);
   if (memory_) memory_->OnClientLeaving(*client, now);
   dispatcher_.RemoveClient(*client, now);
+}
+
+void DeviceThread::Handle(ReleaseClient message, scheduler::TimePoint) {
+  ClientState* const client = FindConnected(message.session);
+  if (client == nullptr) return;
+  client->life.SetPaused(true);
+  releases_.push_back(message);
+}
+
+void DeviceThread::Handle(ResumeClient message, scheduler::TimePoint) {
+  std::erase_if(releases_, [&](const auto& each) { return each.session == message.session; });
+  ClientState* const client = FindConnected(message.session);
+  if (client == nullptr) return;
+  client->life.SetPaused(false);
+  MakeHot(*client);
+}
+
+void DeviceThread::FinishReleases(scheduler::TimePoint now) {
+  std::erase_if(releases_, [&](const ReleaseClient& each) { return TryRelease(each, now); });
+}
+
+bool DeviceThread::TryRelease(const ReleaseClient& release, scheduler::TimePoint now) {
+  ClientState* const client = FindConnected(release.session);
+  if (client == nullptr || client->life.is_broken()) return true;  // Its session ends.
+  const auto keep = [&](Status why) {
+    client->life.SetPaused(false);
+    MakeHot(*client);
+    control_.Post(ClientKept{release.session, std::move(why)});
+    return true;
+  };
+  if (Status why = CheckMove(*client); !why.ok()) return keep(std::move(why));
+  if (!client->streams.slab().empty() || client->intake.has_request()) {
+    if (now < release.until) return false;
+    return keep(
+        {StatusCode::kTimedOut,
+         fmt::format("client cannot be moved: its {} did not end in time [{}]",
+                     client->intake.has_request() ? "request" : "commands", client->setup.who)});
+  }
+  SavedClient saved = Save(*client);
+  saved.last_sleep = sleep_.last();
+  saved.last_request = requests_.last_number(*client);
+  saved.has_marked_requests = requests_.marks(*client);
+  client->saved = std::make_unique<SavedClient>(std::move(saved));
+  Handle(DetachClient{release.session}, now);
+  return true;
 }
 
 void DeviceThread::Handle(AddModule message, scheduler::TimePoint) {
@@ -660,6 +711,7 @@ void DeviceThread::Sleep() {
   std::optional<scheduler::TimePoint> at =
       scheduler::Earlier(dispatcher_.wake_at(), doorbells_.Choose(registry_.present(), Now()));
   if (memory_) at = scheduler::Earlier(at, memory_->wake_at());
+  for (const ReleaseClient& each : releases_) at = scheduler::Earlier(at, each.until);
   if (limiter_.has_ended()) {
     const scheduler::TimePoint due = *kernels_ended_reported_ + kEndedReportEvery;
     at = std::min(at.value_or(due), due);

@@ -126,6 +126,10 @@ class DeviceThread {
   // Updates the totals of the whole device.
   void CountTotals();
   void FinishBarriers();
+  // Detaches or keeps paused clients whose commands have ended or whose time is up.
+  void FinishReleases(scheduler::TimePoint now);
+  // Returns false while the release must wait.
+  bool TryRelease(const ReleaseClient& release, scheduler::TimePoint now);
   void Report();
   void ReportReleased();
   void ReportOverload(scheduler::TimePoint now);
@@ -147,6 +151,8 @@ class DeviceThread {
   void Handle(StopThread message, scheduler::TimePoint now);
   void Handle(AttachClient message, scheduler::TimePoint now);
   void Handle(DetachClient message, scheduler::TimePoint now);
+  void Handle(ReleaseClient message, scheduler::TimePoint now);
+  void Handle(ResumeClient message, scheduler::TimePoint now);
   void Handle(AddModule message, scheduler::TimePoint now);
   void Handle(RemoveModule message, scheduler::TimePoint now);
   void Handle(AddStagingBuffer message, scheduler::TimePoint now);
@@ -208,6 +214,7 @@ class DeviceThread {
   RingVisits visits_;
   std::uint32_t turns_to_cold_visit_ = 0;
   std::uint32_t barriers_ = 0;  // Clients with a pending barrier.
+  std::vector<ReleaseClient> releases_;
   // Set by HasWork: all work found is waiting for credit.
   bool waits_for_credit_ = false;
   std::uint64_t next_module_serial_ = 1;

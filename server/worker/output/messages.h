@@ -39,6 +39,17 @@ struct AttachClient {
 struct DetachClient {
   std::uint64_t session = 0;
 };
+// Pauses the client and, once its commands and marked requests have ended, detaches it with its
+// saved state. Answered by ClientDetached, or by ClientKept if that has not happened by `until` or
+// the client cannot be saved.
+struct ReleaseClient {
+  std::uint64_t session = 0;
+  scheduler::TimePoint until{};
+};
+// Ends the client's pause.
+struct ResumeClient {
+  std::uint64_t session = 0;
+};
 // The following six messages change the objects that the client's commands may name. Each is
 // answered by Applied, and at most one per session is pending.
 struct AddModule {
@@ -138,15 +149,20 @@ struct CountGpu {
 struct StopThread {};
 
 using DeviceMessage =
-    std::variant<StopThread, AttachClient, DetachClient, AddModule, RemoveModule, AddStagingBuffer,
-                 SetMapped, AddMapping, RemoveMapping, MemoryChanged, MemoryFreed, RequestMemory,
-                 MemorySwapped, ParkClient, ChangeClient, AskStreamError, AskStats, AskRequest,
-                 AskCosts, SetTrace, CountGpu>;
+    std::variant<StopThread, AttachClient, DetachClient, ReleaseClient, ResumeClient, AddModule,
+                 RemoveModule, AddStagingBuffer, SetMapped, AddMapping, RemoveMapping,
+                 MemoryChanged, MemoryFreed, RequestMemory, MemorySwapped, ParkClient, ChangeClient,
+                 AskStreamError, AskStats, AskRequest, AskCosts, SetTrace, CountGpu>;
 
 // ---- to the control thread
 
 struct ClientDetached {
   std::unique_ptr<ClientState> client;  // Has no work on the device and never will.
+};
+// The client continues here; see ReleaseClient.
+struct ClientKept {
+  std::uint64_t session = 0;
+  Status why;
 };
 // The client sent invalid data; its session must be ended.
 struct ClientBroke {
@@ -227,9 +243,10 @@ struct DeviceLost {
 };
 
 using ControlMessage =
-    std::variant<ClientDetached, ClientBroke, Applied, CheckStagingBuffers, SwapMemory, PreemptSwap,
-                 MemoryAnswer, ModuleReleased, StreamError, ClientParked, StatsTaken, RequestAnswer,
-                 CostsTaken, TraceOver, Overloaded, KernelsEnded, KernelNoted, DeviceLost>;
+    std::variant<ClientDetached, ClientKept, ClientBroke, Applied, CheckStagingBuffers, SwapMemory,
+                 PreemptSwap, MemoryAnswer, ModuleReleased, StreamError, ClientParked, StatsTaken,
+                 RequestAnswer, CostsTaken, TraceOver, Overloaded, KernelsEnded, KernelNoted,
+                 DeviceLost>;
 
 }  // namespace gpushared::server
 

@@ -15,6 +15,8 @@ namespace gpushared::server {
 
 void Requests::OnClientAdded(ClientState& client, scheduler::TimePoint now) {
   of_client_[client.index()] = std::make_unique<OfClient>();
+  Of(client).last_number = client.requests_before;
+  Of(client).marks = client.has_marked_requests;
   meter_.Begin(Of(client).activity, client.spec(), now);
 }
 

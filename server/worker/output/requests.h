@@ -39,6 +39,9 @@ class Requests {
   // Must be the last call for this client, after all of its work has ended.
   void OnClientGone(const ClientState& client) { of_client_[client.index()].reset(); }
 
+  // Number of the request begun last, and whether the client has marked one.
+  std::uint64_t last_number(const ClientState& client) const { return Of(client).last_number; }
+  bool marks(const ClientState& client) const { return Of(client).marks; }
   // Begins a request that the client has marked on this stream. Earlier requests of the stream may
   // still be open, until their commands have finished. Rejected as a violation if the client has
   // the maximum number open.

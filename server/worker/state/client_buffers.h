@@ -29,6 +29,8 @@ class ClientBuffers {
   MaybeRejected Remove(std::uint64_t address);
   // True if no buffer is declared.
   bool empty() const { return bytes_at_.empty(); }
+  // Sizes by address.
+  const std::map<std::uint64_t, std::uint64_t>& all() const { return bytes_at_; }
   // Number of changes so far. As long as it stays the same, equal parameters give a launch the same
   // access set.
   std::uint64_t changes() const { return changes_; }

@@ -133,6 +133,7 @@ class ClientGraphs {
   explicit ClientGraphs(std::shared_ptr<GraphBudget> budget)
       : bytes_(std::make_shared<GraphBytes>(std::move(budget))) {}
 
+  bool empty() const { return graphs_.empty(); }
   // Null if no such graph exists.
   Graph* Find(std::uint32_t number) const {
     const auto found = graphs_.find(number);

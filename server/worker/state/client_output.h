@@ -40,6 +40,15 @@ class ClientOutput {
         writer_(completions.granules, commands.completions_taken),
         doorbell_(completions.event, commands.waiting) {}
 
+  // Position of the completion ring, the last credit, and the number of reserved records.
+  std::uint64_t position() const { return writer_.position(); }
+  std::uint64_t known_taken() const { return writer_.known_taken(); }
+  std::size_t reserved() const { return reserved_; }
+  // Continues the output of another worker.
+  bool Resume(std::uint64_t position, std::uint64_t known_taken, std::size_t reserved) {
+    reserved_ = reserved;
+    return writer_.Resume(position, known_taken);
+  }
   // True if there is space beyond what is reserved.
   bool HasRoom() { return writer_.HasRoom(reserved_ * ipc::kContinuationDataBytes); }
   void Reserve() { ++reserved_; }

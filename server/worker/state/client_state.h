@@ -6,6 +6,7 @@
 #define GPUSHARED_SERVER_WORKER_STATE_CLIENT_STATE_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -26,6 +27,7 @@
 #include "server/worker/state/command_scope.h"
 #include "server/worker/state/counters.h"
 #include "server/worker/state/running_work.h"
+#include "server/worker/state/saved_client.h"
 #include "server/worker/state/session_limits.h"
 
 namespace gpushared::server {
@@ -43,6 +45,15 @@ class ClientIntake {
   // Validates the order of streams, their commands and requests.
   ipc::Violation Accept(const ipc::Command& command) { return stream_log_.Accept(command); }
   bool in_request(std::uint32_t stream) const { return stream_log_.in_request(stream); }
+  bool has_request() const { return stream_log_.has_request(); }
+  bool is_live(std::uint32_t stream) const { return stream_log_.live(stream); }
+  // Both continue the intake of another worker.
+  bool Resume(std::uint64_t position, std::uint64_t published) {
+    return ring_.Resume(position, published);
+  }
+  void ResumeStream(std::uint32_t stream, std::uint64_t last, bool is_live) {
+    stream_log_.Resume(stream, last, is_live);
+  }
 
  private:
   ipc::TagRingReader ring_;
@@ -116,9 +127,14 @@ class ClientMemory {
   scheduler::ParkingState parking_;
 };
 
-// State of the client's departure. Changed only by Dispatcher.
+// State of the client's departure. Changed only by Dispatcher, except for the pause.
 class ClientLife {
  public:
+  // Returns whether no further commands are taken, because the client is about to be moved. The
+  // rest of a marked request is still taken, because a request cannot be moved.
+  bool is_paused() const { return is_paused_; }
+  void SetPaused(bool is_paused) { is_paused_ = is_paused; }
+
   // Returns whether the client's records were invalid, so that its session is about to end.
   bool is_broken() const { return is_broken_; }
   // Returns whether the client is detached and waits only for its commands on the device.
@@ -136,6 +152,7 @@ class ClientLife {
   void RecordKilled() { kill_at_.reset(); }
 
  private:
+  bool is_paused_ = false;
   bool is_broken_ = false;
   bool is_leaving_ = false;
   std::optional<scheduler::TimePoint> kill_at_;
@@ -155,6 +172,10 @@ class ClientState {
     const ipc::CommandSegment* commands = nullptr;
     ipc::CompletionSegment* completions = nullptr;
     int doorbell = -1;  // Borrowed.
+    // Page on which the client reads whether to ring the doorbell, and the number of the last sleep
+    // that another worker announced there. Null if the client reads the page of DeviceSignal.
+    ipc::WorkerPage* page = nullptr;
+    std::uint64_t rung_max = 0;
     device::Space* space = nullptr;
     // Device memory that the client can have at any time (guaranteed_bytes), and that it must leave
     // free for other clients (left_free_bytes).
@@ -194,7 +215,9 @@ class ClientState {
 
   // Whether the next record may be taken, provided that its completion records fit.
   bool MayTake() const {
-    return !life.is_broken() && !life.is_leaving() && !streams.slab().full() && graphs.MayTake();
+    const bool is_paused = life.is_paused() && !intake.has_request();
+    return !life.is_broken() && !life.is_leaving() && !is_paused && !streams.slab().full() &&
+           graphs.MayTake();
   }
   // "[client 7 pid 4121 stream 2 command 1841]"
   std::string Who(std::uint32_t stream, std::uint64_t sequence) const;
@@ -214,6 +237,13 @@ class ClientState {
   // A figure that both contain is updated in both at the same place.
   ClientCounters counters;
   ClientTotals totals;
+  // Whether Restore set this up. If so: number of the last request of the saved client, and whether
+  // it had marked one.
+  bool was_saved = false;
+  std::uint64_t requests_before = 0;
+  bool has_marked_requests = false;
+  // Set when the client is detached to be moved.
+  std::unique_ptr<SavedClient> saved;
 
  private:
   scheduler::ClientSpec spec_;

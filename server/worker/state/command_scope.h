@@ -32,6 +32,12 @@ struct ModuleEntry {
 // Confined to the device thread.
 class CommandScope {
  public:
+  // Gives the modules that were added without serials the next ones.
+  void NumberModules(std::uint64_t& next_serial) {
+    for (ModuleEntry& entry : modules_) {
+      if (entry.module != nullptr && entry.serial == 0) entry.serial = next_serial++;
+    }
+  }
   // A number must not be in use already.
   void AddModule(std::uint32_t number, const ModuleEntry& entry);
   // `fd` refers to the same memory and stays open as long as the client is connected; negative if

@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ipc/wire/fields.h"
+
 namespace gpushared::server {
 
 // Histogram of durations with eight buckets per power of two, so a quantile is at most 12.5 % above
@@ -21,6 +23,12 @@ class LogHistogram {
   }
 
   std::uint64_t total() const { return total_; }
+
+  void Visit(ipc::Fields& f) {
+    f.Plain("counts", counts_);
+    total_ = 0;
+    for (const std::uint64_t count : counts_) total_ += count;
+  }
 
   // Upper end of the bucket that holds the `fraction` quantile (0..1); 0 when empty.
   std::uint64_t Quantile(double fraction) const {

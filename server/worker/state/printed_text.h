@@ -57,6 +57,28 @@ class PrintedText {
     return part;
   }
 
+  // Text that was not taken, and the counts that belong to it.
+  struct State {
+    std::string text;
+    std::uint64_t total = 0, dropped = 0;
+    std::size_t bytes_max = kBytesMax;
+  };
+  State Save() const {
+    const MutexLock lock(mutex_);
+    return {.text = text_.substr(taken_),
+            .total = total_.load(std::memory_order_relaxed),
+            .dropped = dropped_,
+            .bytes_max = bytes_max_};
+  }
+  // Must be called before any text is added.
+  void Restore(State state) {
+    const MutexLock lock(mutex_);
+    text_ = std::move(state.text);
+    dropped_ = state.dropped;
+    bytes_max_ = state.bytes_max;
+    total_.store(state.total, std::memory_order_relaxed);
+  }
+
   // Bytes ever added.
   std::uint64_t total() const { return total_.load(std::memory_order_acquire); }
 
