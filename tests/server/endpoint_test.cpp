@@ -208,7 +208,8 @@ TEST_F(EndpointTest, AllowsNoOperators) {
     ipc::Admin asked = Verb(static_cast<ipc::AdminVerb>(verb));
     asked.client = ipc::GetFacts(asked.verb).names_client ? 1 : 0;
     if (asked.verb == ipc::AdminVerb::kSet) asked.weight = 2;
-    if (asked.verb == ipc::AdminVerb::kResume || asked.verb == ipc::AdminVerb::kTrace) {
+    if (asked.verb == ipc::AdminVerb::kResume || asked.verb == ipc::AdminVerb::kTrace ||
+        asked.verb == ipc::AdminVerb::kMove) {
       asked.terms = "fake:0";
     }
     const Status rejected = admin::Ask(BatchSocket(), asked).status();
