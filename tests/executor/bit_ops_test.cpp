@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Logic, shifts and bit fields, with each bit computed separately. PTX ISA: Logic and Shift
 // Instructions; bfe, bfi, bmsk, prmt under Integer Arithmetic and Data Movement.
+#include <cstdlib>
 #include <string>
 
 #include "tests/executor/op_harness.h"
@@ -249,6 +250,27 @@ TEST_P(BitOps, MasksOfPositionAndWidth) {
 
 u32 ByteAt(u32 a, u32 b, u32 which) {
   return (which < 4 ? a >> 8 * which : b >> 8 * (which - 4)) & 0xff;
+}
+
+TEST_P(BitOps, AbsoluteDifferencesOfElementsAreListedOrAdded) {
+  for (const u32 elements : {2u, 4u}) {
+    for (const bool adds : {false, true}) {
+      const auto reference = [=](u32 a, u32 b, u32 c) {
+        const u32 bits = 32 / elements;
+        u32 result = adds ? c : 0;
+        for (u32 i = 0; i < elements; ++i) {
+          const s64 x = a >> (bits * i) & ((u64{1} << bits) - 1);
+          const s64 y = b >> (bits * i) & ((u64{1} << bits) - 1);
+          result += static_cast<u32>(std::abs(x - y)) << (adds ? 0 : bits * i);
+        }
+        return result;
+      };
+      Check({"vabsdiff" + std::to_string(elements) + ".u32.u32.u32" + (adds ? ".add" : ""),
+             "b32",
+             {"b32", "b32", "b32"},
+             Scalar<u32, u32, u32>(reference)});
+    }
+  }
 }
 
 TEST_P(BitOps, BytesArePermuted) {

@@ -57,8 +57,7 @@ inline constexpr std::string_view kManyForms = R"(
   alloca.u64 %rd7, 64, 32;
   st.local.u32 [%rd7], %r3;
   stackrestore.u64 %rd6;
-  vset4.u32.s32.lt.add %r3, %r3.b7012, %r2, %r3;
-  vmad.s32.s32.u32.sat.shr7 %r3, %r3.h1, %r2.b1, -%r3;
+  vabsdiff4.u32.u32.u32.add %r3, %r3, %r2, %r3;
   mov.u32 %r20, tile;
   ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r4}, [%r20];
   mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%r10, %r11, %r12, %r13}, {%r4, %r5}, {%r6}, {%r10, %r11, %r12, %r13};

@@ -65,6 +65,15 @@ TEST(Fence, OneMaskServesAllAccessesToAnUnchangedBase) {
             2u);
 }
 
+// The cpu device lacks most of them, but a GPU has them.
+TEST(Fence, KeepsVideoInstructions) {
+  const std::string text = FenceBody(
+      "ld.global.u32 %r1, [%rd1];\nvmad.s32.s32.u32.sat.shr7 %r2, -%r1.h1, %r1.b3, %r1;\n"
+      "vset4.u32.s32.ge.add %r3.b310, %r2.b7012, %r1, %r2;\nst.global.u32 [%rd1], %r3;");
+  EXPECT_THAT(text, HasSubstr("vmad.s32.s32.u32.sat.shr7 %r2, -%r1.h1, %r1.b3, %r1;"));
+  EXPECT_THAT(text, HasSubstr("vset4.u32.s32.ge.add %r3.b310, %r2.b7012, %r1, %r2;"));
+}
+
 // Compilers generate this for a[i], a[i + 512], a[i + 1024].
 TEST(Fence, OneMaskServesSumsOfItsRegister) {
   const std::string text =

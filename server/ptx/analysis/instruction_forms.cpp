@@ -158,9 +158,16 @@ std::optional<OperandType> TypeNamed(std::string_view name) {
 
 std::optional<InstructionForm> GetForm(const Instruction& instruction) {
   const std::string_view opcode = instruction.opcode;
-  const auto* const found = std::ranges::lower_bound(kForms, opcode, {}, &InstructionForm::opcode);
-  if (found == kForms.end() || found->opcode != opcode) return std::nullopt;
-  InstructionForm form = *found;
+  // Video instructions: vadd, vmad, vset4 and others. Their suffixes are left to ptxas.
+  constexpr InstructionForm kVideo = {"", "cccc", 3, "i", 3},
+                            kVideoComparison = {"", "cccc", 3, "i", 2};
+  InstructionForm form = opcode.starts_with("vset") ? kVideoComparison : kVideo;
+  if (!opcode.starts_with('v') || opcode == "vote") {
+    const auto* const found =
+        std::ranges::lower_bound(kForms, opcode, {}, &InstructionForm::opcode);
+    if (found == kForms.end() || found->opcode != opcode) return std::nullopt;
+    form = *found;
+  }
   if (opcode == "cvt" && instruction.Has("pack")) {
     form.slots = "cRRc";
     form.least = 3;

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "server/ptx/analysis/instruction_forms.h"
-#include "server/ptx/analysis/video.h"
 
 namespace gpushared::ptx {
 namespace {
@@ -119,7 +118,6 @@ class FunctionCheck {
     position_ = instruction.position;
     if (instruction.guard) CheckGuard(*instruction.guard);
     if (instruction.opcode == "bar" || instruction.opcode == "barrier") CheckBarrier(instruction);
-    if (IsVideo(instruction.opcode)) return CheckVideo(instruction);
     const std::optional<InstructionForm> form = GetForm(instruction);
     if (!form || !why_.empty()) return;
     if (const std::string_view why = WrongModifier(instruction); !why.empty()) {
@@ -151,22 +149,6 @@ class FunctionCheck {
     if (counts && bar.operands[first + 1].kind == Operand::Kind::kInteger &&
         bar.operands[first + 1].integer % kWarpThreads != 0) {
       Reject("a barrier is for whole warps of 32 threads, not for " + bar.operands[first + 1].text);
-    }
-  }
-
-  // All operands are 32-bit registers, regardless of the selected part, or numbers.
-  void CheckVideo(const Instruction& instruction) {
-    if (const Result<VideoForm> form = ReadVideo(instruction); !form) {
-      return Reject(std::string(form.status().message()));
-    }
-    for (std::size_t i = 0; i < instruction.operands.size() && why_.empty(); ++i) {
-      const Operand& operand = instruction.operands[i];
-      const bool is_number = operand.kind == Operand::Kind::kInteger && i > 0;
-      const std::optional<Meaning> meaning =
-          operand.kind == Operand::Kind::kName ? Find(VideoRegister(operand)) : std::nullopt;
-      const bool is_register = meaning && meaning->of == Meaning::Of::kRegister &&
-                               FitsRegister(meaning->type, {Kind::kInteger, 4}, false);
-      if (!is_number && !is_register) RejectOperand(instruction, i);
     }
   }
 
@@ -262,7 +244,8 @@ class FunctionCheck {
 
   bool FitsName(const Instruction& instruction, const Operand& operand, const OperandType& type,
                 bool is_loose, bool in_vector = false) const {
-    const std::string_view name = operand.text;
+    std::string_view name = operand.text;
+    if (instruction.opcode == "vmad" && name.starts_with('-')) name.remove_prefix(1);
     if (name == "_" || name == "WARP_SZ") return true;
     if (const std::size_t dot = name.find('.'); dot != std::string_view::npos) {
       const std::string_view whole = name.substr(0, dot);

@@ -102,17 +102,15 @@ extern "C" __global__ void constant_parameter(unsigned* out, const __grid_consta
   out[blockIdx.x * blockDim.x + threadIdx.x] = sum;
 }
 
-// Code that compilers do not generate: video instructions with register parts and signs, vectors of
-// registers, and 128-bit values, some of which only some threads write.
+// Code that compilers do not generate: vectors of registers, and 128-bit values, some of which only
+// some threads write.
 extern "C" __global__ void seldom(const uint4* in, uint4* out) {
   const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
   unsigned word = 0;
   asm volatile(
       "{ .reg .b128 whole; .reg .v4 .b32 parts; .reg .v2 .b64 halves; .reg .b32 a, b; .reg .pred p;\n"
       "ld.global.v4.u32 parts, [%1];\nmov.b32 b, parts.w;\n"
-      "vadd.s32.u32.s32.sat a.h1, b.b2, b, b;\nadd.u32 b, b, parts.x;\n"
-      "vmad.s32.s32.u32.shr7 a, -a.h1, b, b;\nxor.b32 b, b, parts.g;\n"
-      "vset4.u32.u32.lt.add a, b.b7012, a, b;\nvabsdiff.u32.s32.s32.max %0, a, b, b;\n"
+      "add.u32 a, b, parts.x;\nxor.b32 b, b, parts.g;\nvabsdiff4.u32.u32.u32.add %0, a, b, b;\n"
       "setp.lt.s32 p, a, 0;\nmov.b128 whole, {5, 7};\n"
       "@p ld.global.b128 whole, [%1];\n"
       "mov.b128 {halves.x, halves.y}, whole;\n"

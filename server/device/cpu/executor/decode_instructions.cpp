@@ -20,16 +20,18 @@ struct InstructionForm {
   std::string_view operands;
 };
 constexpr auto kInstructionForms = std::to_array<InstructionForm>({
-    {"add", "ttt"},      {"sub", "ttt"},   {"mul", "ttt"},   {"mad", "tttt"},   {"fma", "tttt"},
-    {"div", "ttt"},      {"rem", "ttt"},   {"min", "ttt"},   {"max", "ttt"},    {"abs", "tt"},
-    {"neg", "tt"},       {"sad", "tttt"},  {"mul24", "ttt"}, {"mad24", "tttt"}, {"and", "ttt"},
-    {"or", "ttt"},       {"xor", "ttt"},   {"not", "tt"},    {"cnot", "tt"},    {"shl", "ttu"},
-    {"shr", "ttu"},      {"popc", "ut"},   {"clz", "ut"},    {"bfind", "ut"},   {"brev", "tt"},
-    {"fns", "tttt"},     {"bfe", "ttuu"},  {"bfi", "tttuu"}, {"bmsk", "ttt"},   {"prmt", "tttt"},
-    {"lop3", "tttti"},   {"shf", "tttu"},  {"sqrt", "tt"},   {"rcp", "tt"},     {"rsqrt", "tt"},
-    {"sin", "tt"},       {"cos", "tt"},    {"lg2", "tt"},    {"ex2", "tt"},     {"tanh", "tt"},
-    {"copysign", "ttt"}, {"dp4a", "uuuu"}, {"dp2a", "uuuu"}, {"szext", "ttu"},  {"cvt", "ts"},
-
+    {"add", "ttt"},      {"sub", "ttt"},        {"mul", "ttt"},        {"mad", "tttt"},
+    {"fma", "tttt"},     {"div", "ttt"},        {"rem", "ttt"},        {"min", "ttt"},
+    {"max", "ttt"},      {"abs", "tt"},         {"neg", "tt"},         {"sad", "tttt"},
+    {"mul24", "ttt"},    {"mad24", "tttt"},     {"and", "ttt"},        {"or", "ttt"},
+    {"xor", "ttt"},      {"not", "tt"},         {"cnot", "tt"},        {"shl", "ttu"},
+    {"shr", "ttu"},      {"popc", "ut"},        {"clz", "ut"},         {"bfind", "ut"},
+    {"brev", "tt"},      {"fns", "tttt"},       {"bfe", "ttuu"},       {"bfi", "tttuu"},
+    {"bmsk", "ttt"},     {"prmt", "tttt"},      {"lop3", "tttti"},     {"shf", "tttu"},
+    {"sqrt", "tt"},      {"rcp", "tt"},         {"rsqrt", "tt"},       {"sin", "tt"},
+    {"cos", "tt"},       {"lg2", "tt"},         {"ex2", "tt"},         {"tanh", "tt"},
+    {"copysign", "ttt"}, {"dp4a", "uuuu"},      {"dp2a", "uuuu"},      {"szext", "ttu"},
+    {"cvt", "ts"},       {"vabsdiff2", "uuuu"}, {"vabsdiff4", "uuuu"},
 });
 
 bool IsType(std::string_view modifier) { return ptx::TypeBytes(modifier) != 0; }
@@ -93,6 +95,13 @@ bool FunctionDecoder::DecodeSimple() {
   OperandType last_type = type;
   for (const std::string& modifier : modifiers) {
     if (IsType(modifier)) last_type = GetType(modifier);
+  }
+  // Parts of registers, such as %r1.b3, which only video instructions have, are unsupported.
+  if (opcode.starts_with('v') &&
+      std::ranges::any_of(instruction_->operands, [](const Operand& each) {
+        return each.text.find('.') != std::string::npos;
+      })) {
+    return false;
   }
   std::string operands(form->operands);
   const bool wide = instruction_->Has("wide") && IsType(modifiers.back());
@@ -593,8 +602,7 @@ void FunctionDecoder::DecodeInstruction(const Instruction& instruction) {
                        DecodeCarry() || DecodeMove() || DecodePredicateLogic() ||
                        DecodeConvertAddress() || DecodeCompare() || DecodeSet() || DecodeSelect() ||
                        DecodePack() || DecodeLogicTest() || DecodeWarpWide() || DecodeBarrier() ||
-                       DecodeMatrix() || DecodeWarpgroup() || DecodeTexture() || DecodeVideo() ||
-                       DecodeSimple();
+                       DecodeMatrix() || DecodeWarpgroup() || DecodeTexture() || DecodeSimple();
   if (!decoded) {
     Missing(instruction.Spelling() +
             std::string(IsTexture(instruction.opcode) ? kTexturesHere : ""));

@@ -250,8 +250,6 @@ class FunctionDecoder {
                    TexturePlace* place);
   MicroOp& EmitTexture(const std::string& key, const TexturePlace& place);
 
-  bool DecodeVideo();  // decode_video.cpp
-
   // decode_warpgroup.cpp
   bool DecodeWarpgroup();
   bool DecodeWarpgroupProduct();

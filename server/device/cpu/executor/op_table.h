@@ -56,7 +56,6 @@ struct OpSink {
   X(Store)                    \
   X(Atomic)                   \
   X(Texture)                  \
-  X(Video)                    \
   X(Mbarrier)                 \
   X(WarpWide)                 \
   X(Matrix)

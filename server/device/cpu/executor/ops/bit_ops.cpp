@@ -218,6 +218,22 @@ u32 PermuteBy(u32 a, u32 b, u32 control) {
   return Permute(a, b, selectors);
 }
 
+// Implements vabsdiff2 and vabsdiff4 of unsigned halves or bytes, whose differences are added to
+// `c` or returned as elements.
+template <u32 kElements, bool kAdds>
+u32 AbsoluteDifferences(u32 a, u32 b, u32 c) {
+  constexpr u32 kWidth = 32 / kElements;
+  u32 sum = c, elements = 0;
+  for (u32 i = 0; i < kElements; ++i) {
+    const u32 x = a >> (kWidth * i) & ((1u << kWidth) - 1);
+    const u32 y = b >> (kWidth * i) & ((1u << kWidth) - 1);
+    const u32 difference = x < y ? y - x : x - y;
+    sum += difference;
+    elements |= difference << (kWidth * i);
+  }
+  return kAdds ? sum : elements;
+}
+
 // Implements lop3: bit i of the table is the result if (a, b, c) are the binary digits of i.
 const MicroOp* ThreeInputLogic(Warp& w, const MicroOp* op) {
   const std::byte* a = w.frame + op->a;
@@ -316,6 +332,14 @@ void AddBitOps(const OpSink& sink) {
   AddOp(sink, kRows, Ternary<u32, u32, u32, u32, PermuteBy<kEdgeRight>>, "prmt.b32.ecr");
   AddOp(sink, kRows, Ternary<u32, u32, u32, u32, PermuteBy<kReplicate16>>, "prmt.b32.rc16");
   AddOp(sink, kRows, ThreeInputLogic, "lop3.b32");
+  AddOp(sink, kRows, Ternary<u32, u32, u32, u32, AbsoluteDifferences<2, false>>,
+        "vabsdiff2.u32.u32.u32");
+  AddOp(sink, kRows, Ternary<u32, u32, u32, u32, AbsoluteDifferences<2, true>>,
+        "vabsdiff2.u32.u32.u32.add");
+  AddOp(sink, kRows, Ternary<u32, u32, u32, u32, AbsoluteDifferences<4, false>>,
+        "vabsdiff4.u32.u32.u32");
+  AddOp(sink, kRows, Ternary<u32, u32, u32, u32, AbsoluteDifferences<4, true>>,
+        "vabsdiff4.u32.u32.u32.add");
   AddOp(sink, kPredicateLogic, PredicateLogic<Logic::kAnd>, "and.pred");
   AddOp(sink, kPredicateLogic, PredicateLogic<Logic::kOr>, "or.pred");
   AddOp(sink, kPredicateLogic, PredicateLogic<Logic::kXor>, "xor.pred");
