@@ -11,7 +11,6 @@
 
 #include "scheduler/class_name.h"
 #include "scheduler/sim/arrivals.h"
-#include "scheduler/sim/device_speed.h"
 #include "scheduler/sim/experiment.h"
 
 namespace gpushared::simulation {
@@ -258,11 +257,6 @@ std::vector<std::string> DoubtsAbout(const Profile& profile) {
     doubts.push_back(name + " was measured alongside others for " +
                      Shown(profile.seen.shared_percent) + "% of its device time");
   }
-  if (const DeviceSpeed speed = GetDeviceSpeed(profile); speed.has_changed()) {
-    doubts.push_back("the device's speed changed while " + name +
-                     " was measured: its kernels took " + Shown(speed.fast) + " to " +
-                     Shown(speed.slow) + " times as long as on average");
-  }
   if (profile.seen.lost > 0)
     doubts.push_back(std::to_string(profile.seen.lost) + " events of " + name + " were lost");
   if (profile.seen.streams > 1) {
@@ -294,32 +288,6 @@ Company GetCompany(const Node& node, const Profile& job) {
     company.seconds = std::max(company.seconds, GetLength(profile));
   company.seconds = std::min(company.seconds, kSecondsMost);
   return company;
-}
-
-// Widens the intervals to cover a device that runs at the lowest or at the highest observed speed
-// throughout.
-void WidenBySpeed(const Company& company, const Node& node, const AdviceOptions& options,
-                  std::vector<ClientAdvice>& clients) {
-  std::vector<DeviceSpeed> speeds;
-  for (const Profile& profile : company.profiles) speeds.push_back(GetDeviceSpeed(profile));
-  if (std::none_of(speeds.begin(), speeds.end(),
-                   [](const DeviceSpeed& speed) { return speed.has_changed(); }))
-    return;
-  const SetupEntry setup = *FindSetup(node.policy);
-  for (double DeviceSpeed::*const end : {&DeviceSpeed::fast, &DeviceSpeed::slow}) {
-    Company other = company;
-    for (std::size_t i = 0; i < speeds.size(); ++i)
-      other.profiles[i] = AtSpeed(company.profiles[i], speeds[i], speeds[i].*end);
-    const Scenario together = other.InTurn(0, node, options);
-    const Outcome outcome = RunScenario(setup, GetFrontOptions(node), together);
-    for (std::size_t i = 0; i < clients.size(); ++i) {
-      Tally tally;
-      Count(together.clients[i], outcome, i, tally);
-      if (tally.times.empty()) continue;
-      clients[i].p99_low_ms = std::min(clients[i].p99_low_ms, P99(tally));
-      clients[i].p99_high_ms = std::max(clients[i].p99_high_ms, P99(tally));
-    }
-  }
 }
 
 // Ranks by the largest ratio of p99 to latency target, then by the largest loss of pace.
@@ -457,7 +425,6 @@ Advice Advise(const Node& node, const Profile& job, const AdviceOptions& options
   for (std::size_t i = 0; i < profiles.size(); ++i)
     advice.clients.push_back(GetAdvice(profiles[i], with[i], now[i]));
   advice.clients.back().is_job = true;
-  WidenBySpeed(company, node, options, advice.clients);
   advice.gap_percent = 100 * gap_s / total_s;
   advice.lower_percent = 100 * lower_s / total_s;
   if (node.memory_mib > 0) {

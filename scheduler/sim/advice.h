@@ -33,8 +33,8 @@ struct ClientAdvice {
   // Latency from arrival to end. Zero for a client without requests.
   double p99_now_ms = 0;  // p99 without the job; for the job itself, its p99 alone on this device.
   double p99_ms = 0;
-  // 95 % confidence interval of p99_ms, as far as it can be estimated from the seeds, the number of
-  // recorded requests and the changes of the device's speed.
+  // 95 % confidence interval of p99_ms, as far as it can be estimated from the seeds and the number
+  // of recorded requests.
   double p99_low_ms = 0, p99_high_ms = 0;
   double met_percent = 100;
   double pace_percent = 100;  // Requests or work per second, relative to the present rate.

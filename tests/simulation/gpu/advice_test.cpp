@@ -10,7 +10,6 @@
 #include <gtest/gtest.h>
 
 #include "scheduler/sim/advice_report.h"
-#include "scheduler/sim/device_speed.h"
 
 #include <nlohmann/json.hpp>
 
@@ -165,46 +164,6 @@ TEST(Advice, TargetWithinIntervalIsUncertain) {
   EXPECT_TRUE(advice.fits());
   EXPECT_EQ(advice.certainty, Advice::Certainty::kUnsure);
   EXPECT_THAT(advice.doubts, ElementsAre(HasSubstr("on both sides of its target")));
-}
-
-// The second half of the requests ran while the device had half its speed.
-Profile ChangingServer(std::chrono::milliseconds target) {
-  Profile server = Server("serve", 40, 8, 1000, target);
-  for (std::size_t i = 100; i < 200; ++i)
-    for (Profile::Step& step : server.requests[i].steps) step.us *= 2;
-  return server;
-}
-
-// Kernel times differ between launches on a device of constant speed, too.
-TEST(Speeds, HaveChangedIfKernelsTookLongerForSomeTime) {
-  Profile even = Server("serve", 40, 8, 1000, 30ms);
-  for (Profile::Request& request : even.requests)
-    for (std::size_t i = 0; i < 8; ++i) request.steps[i].us = i % 2 == 0 ? 500 : 1500;
-  EXPECT_FALSE(GetDeviceSpeed(even).has_changed());
-
-  Profile changing = ChangingServer(30ms);
-  const DeviceSpeed speed = GetDeviceSpeed(changing);
-  EXPECT_TRUE(speed.has_changed());
-  EXPECT_NEAR(speed.fast, 1000 / 1500.0, 0.01);
-  EXPECT_NEAR(speed.slow, 2000 / 1500.0, 0.01);
-  const Profile slow = AtSpeed(changing, speed, speed.slow);
-  EXPECT_NEAR(slow.requests.front().steps.front().us, 2000, 20);
-  EXPECT_NEAR(slow.requests.back().steps.back().us, 2000, 20);
-
-  changing.requests.resize(10);
-  EXPECT_FALSE(GetDeviceSpeed(changing).has_changed()) << "80 kernels say too little";
-}
-
-TEST(Advice, ConsidersBothSpeedsOfDeviceThatChanged) {
-  const Profile train = Training(SchedulingClass::kLow, 5000);
-  const Advice advice = Advise(Device("priority", {ChangingServer(20ms)}), train, kOnce);
-  const ClientAdvice& client = advice.clients.at(0);
-  EXPECT_NEAR(client.p99_ms, 16.5, 0.7);
-  EXPECT_NEAR(client.p99_low_ms, 8.5, 0.7);
-  EXPECT_NEAR(client.p99_high_ms, 16.5, 0.7);
-  EXPECT_THAT(advice.doubts,
-              testing::Contains("the device's speed changed while serve was measured: its kernels "
-                                "took 0.67 to 1.33 times as long as on average"));
 }
 
 TEST(Advice, EqualSeedsGiveSameAdvice) {
