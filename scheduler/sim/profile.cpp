@@ -4,12 +4,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 #include <string_view>
 #include <utility>
 
 #include "scheduler/class_name.h"
 #include "scheduler/policy_catalog.h"
-#include "scheduler/sim/lined_json.h"
+#include "scheduler/sim/json_view.h"
 
 #include <nlohmann/json.hpp>
 
@@ -18,7 +19,6 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr std::size_t kFileBytesMax = std::size_t{64} << 20;
 constexpr double kDayMs = 86'400e3;
 constexpr double kStepUsMax = 3.6e9;  // Equal to scheduler::kCommandTimeMax.
 constexpr double kMemoryMibMax = 1e9;
@@ -30,28 +30,16 @@ constexpr std::array<std::string_view, 7> kPaceNames = {"endless", "open",   "in
                                                         "poisson", "bursty", "periodic"};
 constexpr std::array<std::string_view, 3> kWorkNames = {"kernel", "copy to device", "copy to host"};
 
-// Returns the index of the value in the list of names.
-template <std::size_t kSize>
-std::size_t IndexIn(const LinedJson& value, const std::array<std::string_view, kSize>& names) {
-  const std::string text = value.Text(kProfileNameBytesMax);
-  const auto found = std::find(names.begin(), names.end(), text);
-  if (found != names.end()) return static_cast<std::size_t>(found - names.begin());
-  std::string listed;
-  for (const std::string_view name : names)
-    listed += (listed.empty() ? "" : ", ") + std::string(name);
-  value.Reject("one of " + listed);
-}
-
-double NumberOr(const LinedJson& object, const char* name, double otherwise, double least,
+double NumberOr(const JsonView& object, const char* name, double otherwise, double least,
                 double most) {
-  const LinedJson* const found = object.Find(name);
-  return found == nullptr ? otherwise : found->Number(least, most);
+  const std::optional<JsonView> found = object.Find(name);
+  return !found ? otherwise : found->Number(least, most);
 }
 
-std::uint64_t CountOr(const LinedJson& object, const char* name, std::uint64_t otherwise,
+std::uint64_t CountOr(const JsonView& object, const char* name, std::uint64_t otherwise,
                       std::uint64_t least, std::uint64_t most) {
-  const LinedJson* const found = object.Find(name);
-  return found == nullptr ? otherwise : found->Count(least, most);
+  const std::optional<JsonView> found = object.Find(name);
+  return !found ? otherwise : found->Count(least, most);
 }
 
 scheduler::Duration Milliseconds(double ms) {
@@ -59,16 +47,16 @@ scheduler::Duration Milliseconds(double ms) {
 }
 double InMilliseconds(scheduler::Duration time) { return static_cast<double>(time.count()) / 1e6; }
 
-Profile::Kernel KernelFor(const LinedJson& value) {
+Profile::Kernel KernelFor(const JsonView& value) {
   value.AllowOnly({"name", "work"});
   Profile::Kernel kernel{.name = value.At("name").Text(kProfileNameBytesMax)};
-  if (const LinedJson* const work = value.Find("work"))
-    kernel.work = static_cast<Profile::Work>(IndexIn(*work, kWorkNames));
+  if (const auto work = value.Find("work"))
+    kernel.work = static_cast<Profile::Work>(work->OneOf(kWorkNames));
   return kernel;
 }
 
-Profile::Step GetStep(const LinedJson& value, std::size_t kernels) {
-  const std::vector<LinedJson>& parts = value.Items(2, 3);
+Profile::Step GetStep(const JsonView& value, std::size_t kernels) {
+  const std::vector<JsonView> parts = value.Items(2, 3);
   Profile::Step step{.kernel = parts[0].Count(0, kernels - 1),
                      .us = parts[1].Number(0.001, kStepUsMax),
                      .after_us = {}};
@@ -76,18 +64,18 @@ Profile::Step GetStep(const LinedJson& value, std::size_t kernels) {
   return step;
 }
 
-std::vector<Profile::Request> GetRequests(const LinedJson& value, const Profile& profile) {
+std::vector<Profile::Request> GetRequests(const JsonView& value, const Profile& profile) {
   const bool needs_time = profile.has_requests() && !profile.is_drawn();
   std::vector<Profile::Request> requests;
   std::size_t left = kProfileStepsMax;
-  for (const LinedJson& each : value.Items(1, kProfileRequestsMax)) {
+  for (const JsonView& each : value.Items(1, kProfileRequestsMax)) {
     each.AllowOnly({"at_ms", "steps"});
     Profile::Request request;
     if (needs_time) request.at_ms = each.At("at_ms").Number(0, kDayMs);
     const bool ascends = profile.pace == Profile::Pace::kClosed || requests.empty() ||
                          request.at_ms >= requests.back().at_ms;
     if (!ascends) each.At("at_ms").Reject("at least that of the previous request");
-    for (const LinedJson& step : each.At("steps").Items(1, left))
+    for (const JsonView& step : each.At("steps").Items(1, left))
       request.steps.push_back(GetStep(step, profile.kernels.size()));
     left -= request.steps.size();
     requests.push_back(std::move(request));
@@ -95,7 +83,7 @@ std::vector<Profile::Request> GetRequests(const LinedJson& value, const Profile&
   return requests;
 }
 
-Profile GetProfile(const LinedJson& value) {
+Profile GetProfile(const JsonView& value) {
   value.AllowOnly({"gpushared_profile", "name", "class", "weight", "share_group",
                    "max_share_percent", "latency_target_ms", "memory_mib", "pace", "every_ms",
                    "kernels", "requests", "seen"});
@@ -103,20 +91,19 @@ Profile GetProfile(const LinedJson& value) {
   Profile profile;
   profile.name = value.At("name").Text(kProfileNameBytesMax);
   profile.spec.scheduling_class =
-      static_cast<scheduler::SchedulingClass>(IndexIn(value.At("class"), scheduler::kClassNames));
+      static_cast<scheduler::SchedulingClass>(value.At("class").OneOf(scheduler::kClassNames));
   profile.spec.weight = static_cast<std::uint32_t>(CountOr(value, "weight", 1, 1, kWeightMax));
-  if (const LinedJson* const group = value.Find("share_group"))
-    profile.spec.group = group->Count(0, kCountMax);
-  if (const LinedJson* const target = value.Find("latency_target_ms"))
+  if (const auto group = value.Find("share_group")) profile.spec.group = group->Count(0, kCountMax);
+  if (const auto target = value.Find("latency_target_ms"))
     profile.spec.latency_target = Milliseconds(target->Number(0.001, kDayMs));
   profile.max_share_percent = NumberOr(value, "max_share_percent", 100, 0.1, 100);
   profile.memory_mib = NumberOr(value, "memory_mib", 0, 0, kMemoryMibMax);
-  profile.pace = static_cast<Profile::Pace>(IndexIn(value.At("pace"), kPaceNames));
+  profile.pace = static_cast<Profile::Pace>(value.At("pace").OneOf(kPaceNames));
   if (profile.is_drawn()) profile.every_ms = value.At("every_ms").Number(0.001, kDayMs);
-  for (const LinedJson& kernel : value.At("kernels").Items(1, kProfileKernelsMax))
+  for (const JsonView& kernel : value.At("kernels").Items(1, kProfileKernelsMax))
     profile.kernels.push_back(KernelFor(kernel));
   profile.requests = GetRequests(value.At("requests"), profile);
-  if (const LinedJson* const seen = value.Find("seen")) {
+  if (const auto seen = value.Find("seen")) {
     seen->AllowOnly({"seconds", "shared_percent", "lost", "streams"});
     profile.seen = {.seconds = NumberOr(*seen, "seconds", 0, 0, kDayMs),
                     .shared_percent = NumberOr(*seen, "shared_percent", 0, 0, 100),
@@ -126,16 +113,16 @@ Profile GetProfile(const LinedJson& value) {
   return profile;
 }
 
-std::vector<double> GetQuantiles(const LinedJson& value, const char* name, double most) {
+std::vector<double> GetQuantiles(const JsonView& value, const char* name, double most) {
   std::vector<double> quantiles;
-  const LinedJson* const found = value.Find(name);
-  if (found == nullptr) return quantiles;
-  for (const LinedJson& each : found->Items(1, kCostQuantiles))
+  const std::optional<JsonView> found = value.Find(name);
+  if (!found) return quantiles;
+  for (const JsonView& each : found->Items(1, kCostQuantiles))
     quantiles.push_back(each.Number(0, most));
   return quantiles;
 }
 
-Node::Costs GetCosts(const LinedJson& value) {
+Node::Costs GetCosts(const JsonView& value) {
   constexpr double kUsMax = 1e6;
   value.AllowOnly({"launch_us", "gap_us", "notice_us", "stop_us", "launch_bubble_us", "samples",
                    "stops", "launches_us", "gaps_us", "notices_us"});
@@ -144,7 +131,7 @@ Node::Costs GetCosts(const LinedJson& value) {
   costs.gap_us = NumberOr(value, "gap_us", costs.gap_us, 0, kUsMax);
   costs.notice_us = NumberOr(value, "notice_us", costs.notice_us, 0, kUsMax);
   costs.stop_us = NumberOr(value, "stop_us", costs.stop_us, 0, kUsMax);
-  if (const LinedJson* const launch_bubble = value.Find("launch_bubble_us"))
+  if (const auto launch_bubble = value.Find("launch_bubble_us"))
     costs.launch_bubble_us = launch_bubble->Number(0.001, kUsMax);
   costs.launches_us = GetQuantiles(value, "launches_us", kUsMax);
   costs.gaps_us = GetQuantiles(value, "gaps_us", kUsMax);
@@ -154,7 +141,7 @@ Node::Costs GetCosts(const LinedJson& value) {
   return costs;
 }
 
-Node GetNode(const LinedJson& value) {
+Node GetNode(const JsonView& value) {
   value.AllowOnly({"gpushared_node", "name", "kind", "multiprocessors", "stops_within_commands",
                    "memory_mib", "policy", "slice_ms", "low_floor", "costs", "clients"});
   value.At("gpushared_node").Count(1, 1);
@@ -164,7 +151,7 @@ Node GetNode(const LinedJson& value) {
   node.multiprocessors = static_cast<std::uint32_t>(value.At("multiprocessors").Count(1, 4096));
   node.stops_within_commands = CountOr(value, "stops_within_commands", 1, 0, 1) == 1;
   node.memory_mib = NumberOr(value, "memory_mib", 0, 0, kMemoryMibMax);
-  const LinedJson& policy = value.At("policy");
+  const JsonView policy = value.At("policy");
   node.policy = policy.Text(kProfileNameBytesMax);
   if (scheduler::FindPolicy(node.policy) == nullptr)
     policy.Reject("one of " + scheduler::PolicyNames());
@@ -173,20 +160,20 @@ Node GetNode(const LinedJson& value) {
   node.options.low_floor = NumberOr(value, "low_floor", 0, 0, 0.9);
   if (const std::string_view why = scheduler::WhyInvalid(node.options); !why.empty())
     value.Reject("a node whose policy can run: " + std::string(why));
-  if (const LinedJson* const costs = value.Find("costs")) node.costs = GetCosts(*costs);
-  for (const LinedJson& client : value.At("clients").Items(0, kNodeClientsMax))
+  if (const auto costs = value.Find("costs")) node.costs = GetCosts(*costs);
+  for (const JsonView& client : value.At("clients").Items(0, kNodeClientsMax))
     node.clients.push_back(GetProfile(client));
   return node;
 }
 
 template <typename T>
-Result<T> ReadAs(const std::string& path, T (*make)(const LinedJson&)) {
-  const Result<LinedJson> read = LinedJson::Read(path, kFileBytesMax);
+Result<T> ReadAs(const std::string& path, T (*make)(const JsonView&)) {
+  const Result<nlohmann::json> read = JsonView::Read(path);
   if (!read.ok()) return read.status();
   try {
-    return make(*read);
-  } catch (const LinedJson::Rejected& rejected) {
-    return Status(StatusCode::kInvalidArgument, "'" + path + "' " + rejected.what());
+    return make(JsonView(*read));
+  } catch (const JsonView::Rejected& rejected) {
+    return Status(StatusCode::kInvalidArgument, "'" + path + "': " + rejected.what());
   }
 }
 

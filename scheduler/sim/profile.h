@@ -107,7 +107,7 @@ struct Node {
   std::vector<Profile> clients;
 };
 
-// Errors name the path, the line and the expected value.
+// Errors name the path, the member and the expected value.
 Result<Profile> ReadProfile(const std::string& path);
 Result<Node> ReadNode(const std::string& path);
 

@@ -66,9 +66,9 @@ class BadInput(unittest.TestCase):
             self.rejected(["compare", *JOBS, "--arrivals", "poisson", trace], said)
         self.rejected(["compare", *JOBS, "--json", "/no/directory/rows.json"], "cannot write")
         self.rejected(["compare", *JOBS, "--policy", "best"], "gpushared-sim policies")
-        for mix, said in (("/no/file", "cannot read"), (directory, "not a JSON object"), (self.file("j", "{"), "not a JSON"),
-                          (self.file("k", '{"time": 1e400, "tasks": []}'), "not a JSON"),
-                          (self.file("l", '{"time": 1, "tasks": [7]}'), "task 1")):
+        for mix, said in (("/no/file", "cannot read"), (directory, "cannot read"), (self.file("j", "{"), "not JSON"),
+                          (self.file("k", '{"time": 1e400, "tasks": []}'), "not JSON"),
+                          (self.file("l", '{"time": 1, "tasks": [7]}'), "'tasks[0]'")):
             self.rejected(["mix", mix, "--profile", "a=even:1:100:10"], said)
         self.rejected(["mix", self.file("m", "{}"), "--profile", "nonsense"], "MODEL=JOB")
 
@@ -85,7 +85,7 @@ class BadInput(unittest.TestCase):
         self.assertEqual(subprocess.run([SIM, "place", "--node", node, "--job", late, "--seeds", "1"],
                                         capture_output=True, timeout=60).returncode, 4)
         for bad, said in (("/no/file", "cannot read"), (str(self.directory), "cannot read"), (self.file("p", "{"), "line 1"),
-                          (self.file("q", '{\n"gpushared_profile": 1}'), "/q' line "),
+                          (self.file("q", '{\n"gpushared_profile": 1}'), "/q': "),
                           (self.file("r", "[" * 100_000), "16 deep")):
             self.rejected(["place", "--node", node, "--job", bad], said)
             self.rejected(["place", "--node", bad, "--job", job], said)

@@ -73,7 +73,7 @@ TEST(Mixes, RejectsInvalidTaskByName) {
         std::string("{}"), Task(R"("type": "continuous", "latency_target_ms": "soon")")}) {
     const Result<Scenario> scenario = Read(Mix(good + "," + bad));
     ASSERT_FALSE(scenario.ok()) << bad;
-    EXPECT_THAT(scenario.status().message(), HasSubstr("task 2")) << bad;
+    EXPECT_THAT(scenario.status().message(), HasSubstr("'tasks[1]")) << bad;
   }
   for (const char* text : {"", "[]", "{", R"({"time": 1})", R"({"time": 0, "tasks": [{}]})",
                            R"({"time": 1, "tasks": []})", R"({"time": 1, "tasks": {}})"})

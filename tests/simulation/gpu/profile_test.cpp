@@ -11,7 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "scheduler/sim/lined_json.h"
+#include "scheduler/sim/json_view.h"
 
 namespace gpushared::simulation {
 namespace {
@@ -106,54 +106,53 @@ TEST_F(ProfileFiles, HandwrittenProfileNeedsFewFields) {
   EXPECT_EQ(read->spec.weight, 1U);
 }
 
-TEST_F(ProfileFiles, ARejectionNamesTheLineAndWhatWasExpected) {
+TEST_F(ProfileFiles, ARejectionNamesTheMemberAndWhatWasExpected) {
   const std::string head = "{\"gpushared_profile\": 1,\n\"name\": \"a\",\n\"class\": \"low\",\n";
   const std::string kernels = "\"kernels\": [{\"name\": \"k\"}],\n";
   for (const auto& [text, why] : std::vector<std::pair<std::string, std::string>>{
-           {"", "line 1: this is not JSON"},
-           {"[]", "line 1: the file's value is not an object"},
-           {"{\"gpushared_profile\": 2}",
-            "line 1: 'gpushared_profile' 2 is not a number from 1 to 1"},
+           {"", "is not JSON: [json.exception.parse_error.101] parse error at line 1"},
+           {"[]", "the file's value is not an object"},
+           {"{\"gpushared_profile\": 2}", "'gpushared_profile' 2 is not a number from 1 to 1"},
            {"{\n\n\"gpushared_profile\": 1\n}", "is not an object with 'name'"},
-           {head + "\"weight\": 0\n}", "line 4: 'weight' 0 is not a number from 1 to 1000"},
+           {head + "\"weight\": 0\n}", "'weight' 0 is not a number from 1 to 1000"},
            {head + "\"weight\": 1.5, \"pace\": \"endless\"}",
-            "line 4: 'weight' 1.5 is not a number without"},
-           {head + "\"wieght\": 1}", "line 4: 'wieght' 1 is not one of gpushared_profile, name"},
-           {head + "\"weight\": 1,\n\"weight\": 1}", "line 5: 'weight' occurs twice"},
-           {head + "\"pace\": \"fast\"}", "line 4: 'pace' \"fast\" is not one of endless, open"},
-           {head + "\"pace\": \"endless\",\n\"kernels\": []}",
-            "line 5: 'kernels' is not a list of 1 to"},
+            "'weight' 1.5 is not a number without"},
+           {head + "\"wieght\": 1}", "'wieght' 1 is not one of gpushared_profile, name"},
+           {head + "\"weight\": 1,\n\"weight\": 1}", "'weight' occurs twice"},
+           {head + "\"pace\": \"fast\"}", "'pace' \"fast\" is not one of endless, open"},
+           {head + "\"pace\": \"endless\",\n\"kernels\": []}", "'kernels' is not a list of 1 to"},
            {head + "\"pace\": \"endless\",\n" + kernels +
                 "\"requests\": [\n{\"steps\": [[1, 5]]}]}",
-            "line 7: 'steps' 1 is not a number from 0 to 0"},
+            "'requests[0].steps[0][0]' 1 is not a number from 0 to 0"},
            {head + "\"pace\": \"endless\",\n" + kernels +
                 "\"requests\": [\n{\"steps\": [[0, -5]]}]}",
-            "line 7: 'steps' -5 is not a number from 0.001"},
+            "'requests[0].steps[0][1]' -5 is not a number from 0.001"},
            {head + "\"pace\": \"open\",\n" + kernels + "\"requests\": [\n{\"steps\": [[0, 5]]}]}",
-            "line 7: 'requests' is not an object with 'at_ms'"},
+            "'requests[0]' is not an object with 'at_ms'"},
            {head + "\"pace\": \"open\",\n" + kernels +
                 "\"requests\": [\n{\"at_ms\": 2, \"steps\": [[0, 5]]},\n{\"at_ms\": 1, \"steps\": "
                 "[[0, 5]]}]}",
-            "line 8: 'at_ms' 1 is not at least that of the previous request"}}) {
+            "'requests[1].at_ms' 1 is not at least that of the previous request"}}) {
     EXPECT_THAT(WhyProfile(text), HasSubstr(why)) << text;
   }
   EXPECT_THAT(ReadProfile("/no/file").status().message(), HasSubstr("cannot read '/no/file'"));
   EXPECT_THAT(WhyProfile(std::string(100, '[')), HasSubstr("more than 16 deep"));
   EXPECT_THAT(WhyNode(R"({"gpushared_node": 1, "name": "n", "kind": "cpu", "multiprocessors": 1,
     "policy": "best", "clients": []})"),
-              HasSubstr("line 2: 'policy' \"best\" is not one of fifo"));
+              HasSubstr("'policy' \"best\" is not one of fifo"));
   const auto why_costs = [&](const std::string& costs) {
     return WhyNode(R"({"gpushared_node": 1, "name": "n", "kind": "cpu", "multiprocessors": 1,
     "policy": "fifo", "clients": [], "costs": {)" +
                    costs + "}}");
   };
   EXPECT_THAT(why_costs(R"("launches_us": [1, 2000000])"),
-              HasSubstr("'launches_us' 2e+06 is not a number from 0 to 1e+06"));
-  EXPECT_THAT(why_costs(R"("gaps_us": [-1])"), HasSubstr("'gaps_us' -1 is not a number from 0"));
+              HasSubstr("'costs.launches_us[1]' 2e+06 is not a number from 0 to 1e+06"));
+  EXPECT_THAT(why_costs(R"("gaps_us": [-1])"),
+              HasSubstr("'costs.gaps_us[0]' -1 is not a number from 0"));
   std::string many = "0";
   for (std::size_t i = 0; i < kCostQuantiles; ++i) many += ", 0";
   EXPECT_THAT(why_costs("\"notices_us\": [" + many + "]"),
-              HasSubstr("'notices_us' is not a list of 1 to 200"));
+              HasSubstr("'costs.notices_us' is not a list of 1 to 200"));
 }
 
 }  // namespace
