@@ -16,29 +16,36 @@ constexpr bool IsGpu(int number) {
   return number >= 0 && static_cast<std::size_t>(number) < kGpusMax;
 }
 
+// Members of DriverFunctions: name, the newest form of the driver's function, and its parameters.
+#define GPUSHARED_GATE_DRIVER_FUNCTIONS(X)                                                        \
+  X(device_get_count, cuDeviceGetCount, (int*))                                                   \
+  X(device_get_uuid, cuDeviceGetUuid_v2, (std::uint8_t*, int device))                             \
+  X(ctx_get_current, cuCtxGetCurrent, (ContextHandle*))                                           \
+  X(ctx_get_device, cuCtxGetDevice, (int*))                                                       \
+  X(primary_get_state, cuDevicePrimaryCtxGetState, (int device, unsigned* flags, int* is_active)) \
+  X(host_register, cuMemHostRegister_v2, (void*, std::size_t, unsigned flags))                    \
+  X(host_get_device_pointer, cuMemHostGetDevicePointer_v2,                                        \
+    (std::uint64_t*, void*, unsigned flags))                                                      \
+  X(write_value, cuStreamWriteValue32_v2,                                                         \
+    (StreamHandle, std::uint64_t address, std::uint32_t value, unsigned flags))                   \
+  X(launch_host_function, cuLaunchHostFunc, (StreamHandle, void (*)(void*), void*))               \
+  X(stream_is_capturing, cuStreamIsCapturing, (StreamHandle, int* status))                        \
+  X(event_create, cuEventCreate, (EventHandle*, unsigned flags))                                  \
+  X(event_record, cuEventRecord, (EventHandle, StreamHandle))                                     \
+  X(event_query, cuEventQuery, (EventHandle))                                                     \
+  X(event_elapsed, cuEventElapsedTime, (float* milliseconds, EventHandle, EventHandle))           \
+  X(event_destroy, cuEventDestroy_v2, (EventHandle))                                              \
+  X(stream_get_device, cuStreamGetDevice, (StreamHandle, int* device))                            \
+  X(device_get_pool, cuDeviceGetMemPool, (PoolHandle*, int device))                               \
+  X(pool_get_attribute, cuMemPoolGetAttribute, (PoolHandle, int attribute, void* value))          \
+  X(pool_trim, cuMemPoolTrimTo, (PoolHandle, std::size_t bytes_kept))
+
 // The installed driver's functions that the gate itself calls. A member is null if the driver lacks
 // the function. Constant once ForwardToNativeDriver has returned.
 struct DriverFunctions {
-  Code (*device_get_count)(int*) = nullptr;
-  Code (*device_get_uuid)(std::uint8_t* uuid, int device) = nullptr;
-  Code (*ctx_get_current)(ContextHandle*) = nullptr;
-  Code (*ctx_get_device)(int*) = nullptr;
-  Code (*primary_get_state)(int device, unsigned* flags, int* is_active) = nullptr;
-  Code (*host_register)(void*, std::size_t, unsigned flags) = nullptr;
-  Code (*host_get_device_pointer)(std::uint64_t*, void*, unsigned flags) = nullptr;
-  Code (*write_value)(StreamHandle, std::uint64_t address, std::uint32_t value,
-                      unsigned flags) = nullptr;
-  Code (*launch_host_function)(StreamHandle, void (*)(void*), void*) = nullptr;
-  Code (*stream_is_capturing)(StreamHandle, int* status) = nullptr;
-  Code (*event_create)(EventHandle*, unsigned flags) = nullptr;
-  Code (*event_record)(EventHandle, StreamHandle) = nullptr;
-  Code (*event_query)(EventHandle) = nullptr;
-  Code (*event_elapsed)(float* milliseconds, EventHandle, EventHandle) = nullptr;
-  Code (*event_destroy)(EventHandle) = nullptr;
-  Code (*stream_get_device)(StreamHandle, int* device) = nullptr;
-  Code (*device_get_pool)(PoolHandle*, int device) = nullptr;
-  Code (*pool_get_attribute)(PoolHandle, int attribute, void* value) = nullptr;
-  Code (*pool_trim)(PoolHandle, std::size_t bytes_kept) = nullptr;
+#define GPUSHARED_MEMBER(member, symbol, parameters) Code(*member) parameters = nullptr;
+  GPUSHARED_GATE_DRIVER_FUNCTIONS(GPUSHARED_MEMBER)
+#undef GPUSHARED_MEMBER
 
   // Whether launches can be marked and measured.
   bool is_complete() const {

@@ -93,30 +93,6 @@ void SetNative(Function& function, FunctionIndex index) {
   function = reinterpret_cast<Function>(native_functions[index]);
 }
 
-// Sets driver_functions to the newest form of each function, which has the parameters that
-// driver_functions.h declares.
-void SetNatives() {
-  SetNative(gate::driver_functions.device_get_count, kIndexOf_cuDeviceGetCount);
-  SetNative(gate::driver_functions.device_get_uuid, kIndexOf_cuDeviceGetUuid_v2);
-  SetNative(gate::driver_functions.ctx_get_current, kIndexOf_cuCtxGetCurrent);
-  SetNative(gate::driver_functions.ctx_get_device, kIndexOf_cuCtxGetDevice);
-  SetNative(gate::driver_functions.primary_get_state, kIndexOf_cuDevicePrimaryCtxGetState);
-  SetNative(gate::driver_functions.host_register, kIndexOf_cuMemHostRegister_v2);
-  SetNative(gate::driver_functions.host_get_device_pointer, kIndexOf_cuMemHostGetDevicePointer_v2);
-  SetNative(gate::driver_functions.write_value, kIndexOf_cuStreamWriteValue32_v2);
-  SetNative(gate::driver_functions.launch_host_function, kIndexOf_cuLaunchHostFunc);
-  SetNative(gate::driver_functions.stream_is_capturing, kIndexOf_cuStreamIsCapturing);
-  SetNative(gate::driver_functions.event_create, kIndexOf_cuEventCreate);
-  SetNative(gate::driver_functions.event_record, kIndexOf_cuEventRecord);
-  SetNative(gate::driver_functions.event_query, kIndexOf_cuEventQuery);
-  SetNative(gate::driver_functions.event_elapsed, kIndexOf_cuEventElapsedTime);
-  SetNative(gate::driver_functions.event_destroy, kIndexOf_cuEventDestroy_v2);
-  SetNative(gate::driver_functions.stream_get_device, kIndexOf_cuStreamGetDevice);
-  SetNative(gate::driver_functions.device_get_pool, kIndexOf_cuDeviceGetMemPool);
-  SetNative(gate::driver_functions.pool_get_attribute, kIndexOf_cuMemPoolGetAttribute);
-  SetNative(gate::driver_functions.pool_trim, kIndexOf_cuMemPoolTrimTo);
-}
-
 void SetTargets(void* library) {
   for (std::size_t i = 0; i < kFunctionCount; ++i) {
     // Symbols are literals, so they are null-terminated.
@@ -130,7 +106,10 @@ void SetTargets(void* library) {
     const void* const hook = GetHook(i);
     gpushared_gate_targets[i] = hook == nullptr ? native : hook;
   }
-  SetNatives();
+#define GPUSHARED_SET_NATIVE(member, symbol, parameters) \
+  SetNative(gate::driver_functions.member, kIndexOf_##symbol);
+  GPUSHARED_GATE_DRIVER_FUNCTIONS(GPUSHARED_SET_NATIVE)
+#undef GPUSHARED_SET_NATIVE
   // Among functions with the same address, a hooked one comes first.
   std::ranges::sort(std::span(exports.data(), export_count), {}, [](const Export& one) {
     return std::tuple(one.address, GetHook(one.index) == nullptr, one.index);
