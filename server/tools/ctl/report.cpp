@@ -6,10 +6,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
 
+#include "server/telemetry/admin/json_fields.h"
 #include "server/tools/ctl/waterfall.h"
 
 #include <nlohmann/json.hpp>
@@ -17,6 +19,7 @@
 namespace gpushared::server {
 namespace {
 
+using admin::Member;
 using nlohmann::json;
 
 constexpr double kMiB = 1024.0 * 1024.0;
@@ -122,11 +125,6 @@ constexpr std::array kStatusColumns = {
     Column{"GENERATION", "generation", 0, 0, false, false},
 };
 
-json Part(const json& reply, std::string_view name) {
-  const auto found = reply.find(name);
-  return found == reply.end() ? json() : *found;
-}
-
 std::string GetText(const json& object, std::string_view name) {
   return Cell(object, Column{.heading = name, .field = name});
 }
@@ -134,7 +132,7 @@ std::string GetText(const json& object, std::string_view name) {
 // Returns warnings about an incomplete answer.
 std::string Caveats(const json& reply) {
   std::string text;
-  for (const json& device : Part(reply, "silent_devices")) {
+  for (const json& device : Member(reply, "silent_devices")) {
     if (device.is_string()) {
       text += "the worker of " + Printable(device.get_ref<const std::string&>()) +
               " did not answer in time; its figures are missing\n";
@@ -152,7 +150,7 @@ std::span<const Column> DeviceColumns() { return kDeviceColumns; }
 std::span<const Column> EndpointColumns() { return kEndpointColumns; }
 
 std::string StatusReport(const json& reply, const View& view) {
-  const json server = Part(reply, "server");
+  const json& server = Member(reply, "server");
   std::string text;
   if (server.is_object()) {
     const std::string uptime =
@@ -162,11 +160,11 @@ std::string StatusReport(const json& reply, const View& view) {
             GetText(server, "policy") + ", up " + uptime + ", clients " +
             GetText(server, "sessions") + "\n\n";
   }
-  return text + Table(Part(reply, "devices"), kStatusColumns, view) + Caveats(reply);
+  return text + Table(Member(reply, "devices"), kStatusColumns, view) + Caveats(reply);
 }
 
 std::string ClientsReport(const json& reply, const View& view) {
-  json clients = Part(reply, "clients");
+  json clients = Member(reply, "clients");
   // The kernel reports no pid for a process in a PID namespace that is not visible to the server.
   for (json& client : clients) {
     if (!client.is_object()) continue;
@@ -180,8 +178,7 @@ void AddShares(json& reply, const json& earlier) {
   const auto before = earlier.find("clients");
   if (rows == reply.end() || before == earlier.end()) return;
   const auto number = [](const json& row, const char* field) {
-    const auto found = row.is_object() ? row.find(field) : row.end();
-    return row.is_object() && found != row.end() && found->is_number() ? found->get<double>() : 0.0;
+    return admin::Number(row, field).value_or(0);
   };
   for (json& row : *rows) {
     for (const json& old : *before) {
@@ -194,16 +191,15 @@ void AddShares(json& reply, const json& earlier) {
 }
 
 std::string EndpointsReport(const json& reply, const View& view) {
-  return Table(Part(reply, "endpoints"), kEndpointColumns, view);
+  return Table(Member(reply, "endpoints"), kEndpointColumns, view);
 }
 
 namespace {
 
 // Formats a time such as "14.0 ms"; "-" if the field is missing.
 std::string Time(const json& object, std::string_view field) {
-  const auto found = object.find(field);
-  if (found == object.end() || !found->is_number()) return "-";
-  return TimeText(found->get<double>());
+  const std::optional<double> time = admin::Number(object, field);
+  return time ? TimeText(*time) : "-";
 }
 
 // Formats a time in seconds.
@@ -217,7 +213,7 @@ std::string WhoText(const json& object) {
 
 std::string WaitText(const json& wait) {
   std::string text = "  the longest wait, " + Time(wait, "us") + ", was ";
-  const json behind = Part(wait, "behind");
+  const json& behind = Member(wait, "behind");
   if (!behind.is_object()) {
     return text + "not caused by another client\n";
   }
@@ -240,12 +236,13 @@ std::string MebibytesText(const char* before, const json& bytes) {
 // 2048.0 MiB of its own swapped in"
 std::string MemoryText(const json& memory) {
   std::string text = "waited " + Time(memory, "waited_us") + " for memory";
-  const std::string out = MebibytesText(": ", Part(memory, "swapped_out_bytes"));
-  if (!out.empty()) text += out + WhoText(Part(memory, "swapped_out")) + " swapped out";
-  const std::string in = MebibytesText(out.empty() ? ": " : ", ", Part(memory, "swapped_in_bytes"));
+  const std::string out = MebibytesText(": ", Member(memory, "swapped_out_bytes"));
+  if (!out.empty()) text += out + WhoText(Member(memory, "swapped_out")) + " swapped out";
+  const std::string in =
+      MebibytesText(out.empty() ? ": " : ", ", Member(memory, "swapped_in_bytes"));
   if (!in.empty()) text += in + "its own swapped in";
-  if (const json wakes = Part(memory, "wakes"); wakes.is_number()) {
-    text += wakes == Part(memory, "wakes_in_time")
+  if (const json& wakes = Member(memory, "wakes"); wakes.is_number()) {
+    text += wakes == Member(memory, "wakes_in_time")
                 ? "; it was parked, and woken in the promised time"
                 : "; it was parked";
   }
@@ -254,10 +251,7 @@ std::string MemoryText(const json& memory) {
 
 // Describes the request's time on the device that was not charged.
 std::string UnchargedText(const json& reply) {
-  const auto number = [&](const char* field) {
-    const json found = Part(reply, field);
-    return found.is_number() ? found.get<double>() : 0.0;
-  };
+  const auto number = [&](const char* field) { return admin::Number(reply, field).value_or(0); };
   const double rest = number("on_device_us") - number("device_time_us");
   const double stolen = std::clamp(number("host_steal_us"), 0.0, std::max(rest, 0.0));
   std::string text;
@@ -275,7 +269,8 @@ std::string UnchargedText(const json& reply) {
 std::string ParkedReport(const json& reply) {
   const std::string client = "client " + GetText(reply, "client");
   if (!reply.value("parked", false)) return client + " returns to the device\n";
-  const json bytes = Part(reply, "bytes"), promised = Part(reply, "promised_wake_s");
+  const json& bytes = Member(reply, "bytes");
+  const json& promised = Member(reply, "promised_wake_s");
   return client + " is parked: " + MebibytesText("", bytes) + "device memory go to the host; " +
          (promised.is_number()
               ? "a wake takes at most " + SecondsText(promised)
@@ -293,17 +288,17 @@ std::string MovedReport(const json& reply) {
 }
 
 std::string ExplainReport(const json& reply) {
-  const json open = Part(reply, "open");
+  const json& open = Member(reply, "open");
   const bool is_open = open.is_boolean() && open.get<bool>();
   std::string text = "request " + GetText(reply, "request") + " of " + WhoText(reply) +
                      (is_open ? " has not ended: so far it took " : " took ") +
                      Time(reply, "latency_us");
   if (reply.contains("latency_target_us")) {
-    const json met = Part(reply, "target_met");
+    const json& met = Member(reply, "target_met");
     text += ", target " + Time(reply, "latency_target_us");
     if (met.is_boolean()) text += met.get<bool>() ? ": met" : ": missed";
   }
-  const json failed = Part(reply, "failed");
+  const json& failed = Member(reply, "failed");
   if (failed.is_boolean() && failed.get<bool>()) text += "; its stream failed";
   text += "\n  " + Time(reply, "before_us") +
           " in the client's own queue, from its arrival until the server began it\n  " +
@@ -312,22 +307,22 @@ std::string ExplainReport(const json& reply) {
     text += "waited " + Time(reply, "throttled_us") + ": its max_share of " +
             GetText(reply, "max_share_percent") + " %\n  ";
   }
-  if (const json memory = Part(reply, "memory"); memory.is_object()) text += MemoryText(memory);
+  if (const json& memory = Member(reply, "memory"); memory.is_object()) text += MemoryText(memory);
   text += Time(reply, "on_device_us") + " on the device: " + GetText(reply, "commands") +
           " commands, charged " + Time(reply, "device_time_us") + "\n" + UnchargedText(reply) +
           "  " + Time(reply, "host_us") + " with nothing ready: the client's own time\n";
-  if (const json wait = Part(reply, "longest_wait"); wait.is_object()) text += WaitText(wait);
-  if (const json longest = Part(reply, "longest_command"); longest.is_object()) {
+  if (const json& wait = Member(reply, "longest_wait"); wait.is_object()) text += WaitText(wait);
+  if (const json& longest = Member(reply, "longest_command"); longest.is_object()) {
     text +=
         "  its longest command: " + GetText(longest, "what") + ", " + Time(longest, "us") + "\n";
   }
-  const json others = Part(reply, "others");
+  const json& others = Member(reply, "others");
   for (const json& other : others) {
     if (!other.is_object()) continue;
     text += "  meanwhile " + WhoText(other) + " had " + Time(other, "device_time_us") + "\n";
   }
   if (others.empty()) text += "  meanwhile no other client was charged for the device\n";
-  const json cut = Part(reply, "is_cut");
+  const json& cut = Member(reply, "is_cut");
   if (cut.is_boolean() && cut.get<bool>()) {
     text += "  the server no longer has all records: commands are only those near the end\n";
   }
@@ -335,19 +330,19 @@ std::string ExplainReport(const json& reply) {
 }
 
 std::string DevicesReport(const json& reply, const View& view) {
-  std::string text = Table(Part(reply, "devices"), kDeviceColumns, view);
-  for (const json& device : Part(reply, "devices")) {
-    for (const json& limit : Part(device, "sm_limits")) {
+  std::string text = Table(Member(reply, "devices"), kDeviceColumns, view);
+  for (const json& device : Member(reply, "devices")) {
+    for (const json& limit : Member(device, "sm_limits")) {
       text += GetText(device, "device") + ": class " + GetText(limit, "class") + " has " +
               GetText(limit, "granted") + " of " + GetText(device, "multiprocessors") +
               " multiprocessors, asked for " + GetText(limit, "asked") + "\n";
     }
   }
-  for (const json& device : Part(reply, "devices")) {
+  for (const json& device : Member(reply, "devices")) {
     if (!device.is_object() || !device.contains("missing")) continue;
     text += "missing: " + GetText(device, "device") + ": " + GetText(device, "missing") + "\n";
   }
-  for (const json& device : Part(reply, "unused_devices")) {
+  for (const json& device : Member(reply, "unused_devices")) {
     if (!device.is_object()) continue;
     text += "not used: " + GetText(device, "device") + ", " + GetText(device, "name") + ": " +
             GetText(device, "why") + "\n";

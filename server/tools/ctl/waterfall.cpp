@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <string_view>
 
+#include "server/telemetry/admin/json_fields.h"
 #include "server/tools/ctl/table.h"
 
 #include <nlohmann/json.hpp>
@@ -23,26 +24,20 @@ constexpr std::size_t kBarWidth = 28;
 constexpr std::size_t kWhoWidth = 12, kWhatWidth = 23;
 
 double GetNumber(const json& row, const char* field) {
-  const auto found = row.find(field);
-  return found != row.end() && found->is_number() ? found->get<double>() : 0;
-}
-
-std::string GetText(const json& row, const char* field) {
-  const auto found = row.find(field);
-  return found != row.end() && found->is_string() ? Printable(found->get<std::string>()) : "";
+  return admin::Number(row, field).value_or(0);
 }
 
 std::string RowWho(const json& row) {
-  const std::string name = GetText(row, "name");
-  if (!name.empty()) return name;
-  const auto found = row.find("client");
-  return "client " + (found != row.end() && found->is_number() ? found->dump() : "?");
+  const std::string name = admin::Text(row, "name");
+  if (!name.empty()) return Printable(name);
+  const json& client = admin::Member(row, "client");
+  return "client " + (client.is_number() ? client.dump() : "?");
 }
 
 std::string WhatText(const json& row) {
-  if (GetText(row, "kind") == "wait") return "(waits)";
-  const std::string what = GetText(row, "what");
-  return what.empty() ? "a command" : what;
+  if (admin::Text(row, "kind") == "wait") return "(waits)";
+  const std::string what = admin::Text(row, "what");
+  return what.empty() ? "a command" : Printable(what);
 }
 
 // Extent of a row's bar in characters; at least one character long.
@@ -61,14 +56,13 @@ Bar GetBar(const json& row, double total_us) {
 }
 
 std::string BarText(const json& row, double total_us) {
-  const std::string kind = GetText(row, "kind");
+  const std::string kind = admin::Text(row, "kind");
   const char fill = kind == "wait" ? '.' : kind == "own" ? '=' : '#';
   const Bar bar = GetBar(row, total_us);
   std::string text(kBarWidth, ' ');
   std::fill_n(text.begin() + static_cast<std::ptrdiff_t>(bar.from), bar.to - bar.from, fill);
-  const auto asked = row.find("stop_asked_us");
-  if (asked != row.end() && asked->is_number()) {
-    const double part = asked->get<double>() / total_us * static_cast<double>(kBarWidth);
+  if (const auto asked = admin::Number(row, "stop_asked_us")) {
+    const double part = *asked / total_us * static_cast<double>(kBarWidth);
     const auto at = static_cast<std::size_t>(std::clamp(part, 0.0, kBarWidth - 1.0));
     text[at] = '!';
   }
@@ -96,8 +90,8 @@ std::string RowText(const json& row, double total_us) {
   std::string text = "    " + Fitted(RowWho(row), kWhoWidth) + " " +
                      Fitted(WhatText(row), kWhatWidth) + " |" + BarText(row, total_us) + "|" +
                      std::string(time.size() < 9 ? 9 - time.size() : 1, ' ') + time + "\n";
-  if (GetText(row, "kind") != "other") return text;
-  std::string cut = "it " + GetText(row, "cut");
+  if (admin::Text(row, "kind") != "other") return text;
+  std::string cut = "it " + Printable(admin::Text(row, "cut"));
   if (row.contains("stop_latency_us")) {
     cut += ", which took " + TimeText(GetNumber(row, "stop_latency_us"));
   }

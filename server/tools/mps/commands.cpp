@@ -17,6 +17,7 @@
 #include "ipc/share.h"
 #include "ipc/wire/control.h"
 #include "server/telemetry/admin/ask.h"
+#include "server/telemetry/admin/json_fields.h"
 #include "server/tools/ctl/table.h"
 #include "server/tools/mps/input.h"
 
@@ -82,25 +83,14 @@ struct Call {
 };
 
 std::uint64_t GetNumber(const json& row, const char* field) {
-  const auto found = row.find(field);
-  const bool is_one = found != row.end() && found->is_number_integer() && *found >= 0;
-  return is_one ? found->get<std::uint64_t>() : 0;
-}
-
-double GetReal(const json& row, const char* field, double otherwise) {
-  const auto found = row.find(field);
-  return found != row.end() && found->is_number() ? found->get<double>() : otherwise;
-}
-
-std::string GetText(const json& row, const char* field) {
-  const auto found = row.find(field);
-  return found != row.end() && found->is_string() ? found->get<std::string>() : "";
+  const json& value = admin::Member(row, field);
+  return value.is_number_integer() && value >= 0 ? value.get<std::uint64_t>() : 0;
 }
 
 // A cpu device has no UUID; it is identified by its name.
 std::string GetUuid(const json& device) {
-  const std::string uuid = GetText(device, "uuid");
-  return uuid.empty() ? GetText(device, "device") : uuid;
+  const std::string uuid = admin::Text(device, "uuid");
+  return uuid.empty() ? admin::Text(device, "device") : uuid;
 }
 
 bool AreAtOneWorker(const json& one, const json& other) {
@@ -173,7 +163,7 @@ Result<Answer> ListServers(const Call& call) {
 }
 
 Result<Answer> ReportStatus(const Call& call) {
-  const std::string state = GetText(call.server, "state");
+  const std::string state = admin::Text(call.server, "state");
   return Answer{.text = state == "ready"      ? "ACTIVE\n"
                         : state == "starting" ? "INITIALIZING\n"
                                               : "FAULT\n"};
@@ -253,9 +243,9 @@ Result<Answer> ListClientsByDevice(const Call& call) {
 Result<Answer> ShowClients(const Call& call) {
   json rows = call.server.is_null() ? call.clients : ClientsAt(call, call.server);
   for (json& client : rows) {
-    client["device_uuid"] = GetText(client, "device");
+    client["device_uuid"] = admin::Text(client, "device");
     for (const json& device : call.devices) {
-      if (GetText(device, "device") == GetText(client, "device")) {
+      if (admin::Text(device, "device") == admin::Text(client, "device")) {
         client["device_uuid"] = GetUuid(device);
       }
     }
@@ -322,7 +312,8 @@ Result<Answer> SetDefaultShare(const Call& call) {
 }
 
 Result<Answer> GetDefaultShare(const Call& call) {
-  return Answer{.text = PercentText(GetReal(call.new_clients, "max_share_percent", 100))};
+  return Answer{
+      .text = PercentText(admin::Number(call.new_clients, "max_share_percent").value_or(100))};
 }
 
 // MPS sets a percentage per server for new clients. Here, the percentage applies to the current
@@ -348,7 +339,7 @@ Result<Answer> GetShare(const Call& call) {
   if (clients.empty()) return GetDefaultShare(call);
   double least = 100;
   for (const json& client : clients) {
-    least = std::min(least, GetReal(client, "max_share_percent", 100));
+    least = std::min(least, admin::Number(client, "max_share_percent").value_or(100));
   }
   return Answer{.text = PercentText(least)};
 }
@@ -365,9 +356,9 @@ Result<Answer> SetMemory(const Call& call) {
 // Without a limit, a client may use all of the device's memory.
 Result<Answer> GetMemory(const Call& call) {
   const json limits = call.new_clients.value("memory_bytes", json::object());
-  const double most = GetReal(call.device, "memory_bytes", 0);
+  const double most = admin::Number(call.device, "memory_bytes").value_or(0);
   return Answer{.text = LimitText(static_cast<std::uint64_t>(
-                    GetReal(limits, GetText(call.device, "device").c_str(), most)))};
+                    admin::Number(limits, admin::Text(call.device, "device")).value_or(most)))};
 }
 
 Result<Answer> SetPriority(const Call& call) {
@@ -376,7 +367,7 @@ Result<Answer> SetPriority(const Call& call) {
 }
 
 Result<Answer> GetPriority(const Call& call) {
-  return Answer{.text = GetText(call.new_clients, "class") == "low" ? "1\n" : "0\n"};
+  return Answer{.text = admin::Text(call.new_clients, "class") == "low" ? "1\n" : "0\n"};
 }
 
 Result<Answer> ShowHelp(const Call&) { return Answer{.text = Help()}; }
@@ -502,7 +493,7 @@ Status Find(const Named& named, Call& call) {
       const bool is_it = is_server ? GetNumber(device, "worker_pid") == std::stoull(word)
                          : is_ordinal
                              ? word == std::to_string(i)
-                             : word == GetUuid(device) || word == GetText(device, "device");
+                             : word == GetUuid(device) || word == admin::Text(device, "device");
       if (is_it && found.is_null()) found = device;
     }
     if (!found.is_null()) continue;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ipc/owner.h"
+#include "server/telemetry/admin/json_fields.h"
 #include "server/telemetry/admin/user_name.h"
 #include "server/telemetry/totals/figures.h"
 
@@ -17,6 +18,9 @@
 namespace gpushared::web {
 namespace {
 
+using admin::Member;
+using admin::Number;
+using admin::Text;
 using nlohmann::json;
 using server::TotalHistogram;
 using Type = Exposition::Type;
@@ -39,22 +43,6 @@ constexpr Entry kOfDevice[] = {
     {"gpushared_device_generation", Type::kGauge, "generation", "Number of the device's worker."},
     {"gpushared_sessions", Type::kGauge, "sessions", "Live sessions."},
 };
-const json& Member(const json& object, const char* key) {
-  static const json kNothing;
-  const auto found = object.is_object() ? object.find(key) : object.end();
-  return found == object.end() ? kNothing : *found;
-}
-
-std::optional<double> Number(const json& object, const char* key) {
-  const json& value = Member(object, key);
-  if (!value.is_number()) return std::nullopt;
-  return value.get<double>();
-}
-
-std::string Text(const json& object, const char* key) {
-  const json& value = Member(object, key);
-  return value.is_string() ? value.get<std::string>() : std::string();
-}
 
 // States of a device. "drained" is separate, because an operator's decision warrants no alert,
 // whereas a failure does.

@@ -7,9 +7,12 @@
 #include <utility>
 #include <vector>
 
+#include "server/telemetry/admin/json_fields.h"
+
 namespace gpushared::web {
 namespace {
 
+using admin::Member;
 using nlohmann::json;
 
 constexpr const char* kOfServer[] = {"version", "policy", "state", "uptime_s", "sessions"};
@@ -39,30 +42,24 @@ double Milliseconds(MonotonicTime time) {
   return std::chrono::duration<double, std::milli>(time.time_since_epoch()).count();
 }
 
-const json& GetPart(const json& object, const char* key) {
-  static const json kNothing;
-  const auto found = object.is_object() ? object.find(key) : object.end();
-  return found == object.end() ? kNothing : *found;
-}
-
 template <std::size_t kSize>
 json Picked(const json& object, const char* const (&keys)[kSize]) {
   json picked = json::object();
   for (const char* const key : keys) {
-    if (const json& value = GetPart(object, key); !value.is_null()) picked[key] = value;
+    if (const json& value = Member(object, key); !value.is_null()) picked[key] = value;
   }
   return picked;
 }
 
 int GetRank(const json& client) {
-  const json& name = GetPart(client, "class");
+  const json& name = Member(client, "class");
   return name == "high" ? 0 : name == "normal" ? 1 : 2;
 }
 
 // Returns the rows of all devices; entries that are no objects are ignored.
 std::vector<const json*> ClientRows(const json& clients) {
   std::vector<const json*> rows;
-  for (const json& row : GetPart(clients, "clients")) {
+  for (const json& row : Member(clients, "clients")) {
     if (row.is_object()) rows.push_back(&row);
   }
   return rows;
@@ -79,12 +76,12 @@ std::string UpdateText(const json& status, const json& clients, const Timelines&
                        const std::string& host, MonotonicTime now) {
   json update = {{"at_ms", Milliseconds(now)},
                  {"host", host},
-                 {"server", Picked(GetPart(status, "server"), kOfServer)},
+                 {"server", Picked(Member(status, "server"), kOfServer)},
                  {"devices", json::array()},
                  {"clients", json::array()}};
-  for (const json& row : GetPart(status, "devices")) {
+  for (const json& row : Member(status, "devices")) {
     json device = Picked(row, kOfDevice);
-    const json& id = GetPart(device, "device");
+    const json& id = Member(device, "device");
     if (!id.is_string()) continue;
     const auto timeline = timelines.find(id.get_ref<const std::string&>());
     if (timeline != timelines.end()) device["timeline"] = timeline->second;
@@ -111,8 +108,8 @@ Timelines GrowthTimelines::Take(const json& clients, MonotonicTime now) {
   std::map<std::uint64_t, Seen> seen;
   const double from_ms = Milliseconds(at_), bin_ms = Milliseconds(now) - from_ms;
   for (const json* const row : ClientRows(clients)) {
-    const json &id = GetPart(*row, "client"), &device = GetPart(*row, "device"),
-               &time = GetPart(*row, "device_time_s");
+    const json &id = Member(*row, "client"), &device = Member(*row, "device"),
+               &time = Member(*row, "device_time_s");
     if (!id.is_number_unsigned() || !device.is_string() || !time.is_number()) continue;
     const Seen now_seen = {device.get<std::string>(), time.get<double>()};
     const auto before = before_.find(id.get<std::uint64_t>());

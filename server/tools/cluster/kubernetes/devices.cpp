@@ -3,11 +3,12 @@
 
 #include <algorithm>
 #include <charconv>
-#include <optional>
 #include <set>
 #include <string_view>
 #include <system_error>
 #include <utility>
+
+#include "server/telemetry/admin/json_fields.h"
 
 #include <nlohmann/json.hpp>
 
@@ -19,12 +20,6 @@ using nlohmann::json;
 Status InvalidReply() {
   return {StatusCode::kProtocolViolation,
           "the server's answer to status has no state or no devices"};
-}
-
-std::optional<std::string> GetText(const json& row, const char* key) {
-  const auto found = row.find(key);  // Also end() if `row` is not an object.
-  if (found == row.end() || !found->is_string()) return std::nullopt;
-  return found->get<std::string>();
 }
 
 // An endpoint names devices as clients do: by name, by UUID or by a prefix of the UUID.
@@ -85,20 +80,21 @@ Result<ShareCounts> ParseShareCounts(std::span<const std::string> words) {
 Result<std::vector<DeviceFacts>> GetDevices(const json& status) {
   const auto rows = status.find("devices"), server = status.find("server");
   const bool are_there = rows != status.end() && rows->is_array() && server != status.end();
-  const std::optional<std::string> phase = are_there ? GetText(*server, "state") : std::nullopt;
-  if (!phase) return InvalidReply();
+  const std::string phase = are_there ? admin::Text(*server, "state") : "";
+  if (phase.empty()) return InvalidReply();
   std::vector<DeviceFacts> devices;
   for (const json& row : *rows) {
     if (!row.is_object()) return InvalidReply();
-    std::optional<std::string> name = GetText(row, "device"), state = GetText(row, "state");
-    if (!name || name->empty() || !state) return InvalidReply();
+    std::string name = admin::Text(row, "device");
+    const std::string state = admin::Text(row, "state");
+    if (name.empty() || state.empty()) return InvalidReply();
     const auto memory = row.find("memory_bytes");
     const bool has_memory = memory != row.end() && memory->is_number_unsigned();
-    devices.push_back({.name = *std::move(name),
-                       .uuid = GetText(row, "uuid").value_or(""),
-                       .product = GetText(row, "name").value_or(""),
+    devices.push_back({.name = std::move(name),
+                       .uuid = admin::Text(row, "uuid"),
+                       .product = admin::Text(row, "name"),
                        .memory_bytes = has_memory ? memory->get<std::uint64_t>() : 0,
-                       .takes_clients = *phase == "serving" && *state == "ready"});
+                       .takes_clients = phase == "serving" && state == "ready"});
   }
   return devices;
 }

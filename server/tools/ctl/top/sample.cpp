@@ -3,29 +3,20 @@
 
 #include <cmath>
 
+#include "server/telemetry/admin/json_fields.h"
+
 #include <nlohmann/json.hpp>
 
 namespace gpushared::server::top {
 namespace {
 
+using admin::Member;
+using admin::Text;
 using nlohmann::json;
 
-const json& Member(const json& object, std::string_view key) {
-  static const json kNothing;
-  const auto found = object.is_object() ? object.find(key) : object.end();
-  return found == object.end() ? kNothing : *found;
-}
-
 Figure Number(const json& object, std::string_view key) {
-  const json& value = Member(object, key);
-  if (!value.is_number()) return std::nullopt;
-  const auto number = value.get<double>();
-  return std::isfinite(number) && number >= 0 ? Figure(number) : std::nullopt;
-}
-
-std::string Text(const json& object, std::string_view key) {
-  const json& value = Member(object, key);
-  return value.is_string() ? value.get<std::string>() : std::string();
+  const Figure number = admin::Number(object, key);
+  return number && std::isfinite(*number) && *number >= 0 ? number : std::nullopt;
 }
 
 // Returns the sum over the classes that have the key.

@@ -13,6 +13,7 @@
 #include "ipc/share.h"
 #include "ipc/wire/control.h"
 #include "server/telemetry/admin/containers.h"
+#include "server/telemetry/admin/json_fields.h"
 
 #include <nlohmann/json.hpp>
 
@@ -122,9 +123,9 @@ Result<Parameters> GetParameters(const json& configs, const std::string& request
   Parameters parameters;
   const std::string in_words = source == "FromClass" ? "DeviceClass" : "config";
   for (const json& config : configs) {
-    if (GetText(config, "source") != source) continue;
+    if (admin::Text(config, "source") != source) continue;
     const json& opaque = Find(config, "/opaque");
-    if (GetText(opaque, "driver") != kDriverName) continue;
+    if (admin::Text(opaque, "driver") != kDriverName) continue;
     const json& requests = Find(config, "/requests");
     const std::string main_request = request.substr(0, request.find('/'));
     const bool applies = requests.empty() || std::ranges::any_of(requests, [&](const json& each) {
@@ -147,10 +148,10 @@ Result<std::uint64_t> GetConsumed(const json& result, const char* capacity, std:
                                   std::uint64_t all) {
   const json& consumed = Find(result, "/consumedCapacity");
   if (consumed.is_null()) return all;
-  const std::string text = GetText(consumed, capacity);
+  const std::string text = admin::Text(consumed, capacity);
   const Result<std::uint64_t> amount = ParseQuantity(text);
   if (amount.ok() && *amount >= least && *amount <= all) return *amount;
-  return Rejected(std::string(capacity) + " of device '" + GetText(result, "device") + "'",
+  return Rejected(std::string(capacity) + " of device '" + admin::Text(result, "device") + "'",
                   "'" + text + "'", std::to_string(least) + " to " + std::to_string(all));
 }
 
@@ -214,7 +215,7 @@ Result<Part> ReadPart(const json& result, const json& configs, const DeviceFacts
   const Result<std::uint64_t> memory =
       GetConsumed(result, kMemory, kMemoryStep, device.memory_bytes);
   if (!memory.ok()) return memory.status();
-  const std::string request = GetText(result, "request");
+  const std::string request = admin::Text(result, "request");
   const Result<Parameters> by_class = GetParameters(configs, request, "FromClass");
   if (!by_class.ok()) return by_class.status();
   const Result<Parameters> by_claim = GetParameters(configs, request, "FromClaim");
@@ -249,11 +250,6 @@ const json& Find(const json& object, const std::string& path) {
   static const json kNothing;
   const json::json_pointer pointer(path);
   return object.contains(pointer) ? object.at(pointer) : kNothing;
-}
-
-std::string GetText(const json& object, const char* key) {
-  const auto found = object.find(key);  // Also end() if this is no object.
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
 std::string InWords(const ClaimName& claim) {
@@ -302,7 +298,7 @@ Result<std::uint64_t> ParseQuantity(std::string_view text) {
 
 Result<Claim> ReadClaim(const ClaimName& name, const json& object, const std::string& node,
                         std::span<const DeviceFacts> devices) {
-  const std::string uid = GetText(Find(object, "/metadata"), "uid");
+  const std::string uid = admin::Text(Find(object, "/metadata"), "uid");
   if (uid != name.uid) {
     return Status(StatusCode::kNotFound, InWords(name) + " rejected: the kubelet asked for UID " +
                                              name.uid + ", the API server has '" + uid +
@@ -314,8 +310,9 @@ Result<Claim> ReadClaim(const ClaimName& name, const json& object, const std::st
   for (const DeviceFacts& each : devices) known += " " + GetDeviceLabel(each.name);
   const json& configs = Find(object, "/status/allocation/devices/config");
   for (const json& result : Find(object, "/status/allocation/devices/results")) {
-    if (GetText(result, "driver") != kDriverName || GetText(result, "pool") != node) continue;
-    const std::string label = GetText(result, "device");
+    if (admin::Text(result, "driver") != kDriverName || admin::Text(result, "pool") != node)
+      continue;
+    const std::string label = admin::Text(result, "device");
     const auto device = std::ranges::find(
         devices, label, [](const DeviceFacts& each) { return GetDeviceLabel(each.name); });
     if (device == devices.end()) {
@@ -333,7 +330,7 @@ Result<Claim> ReadClaim(const ClaimName& name, const json& object, const std::st
     }
     claim.terms = terms;
     names.push_back(device->name);
-    claim.devices.push_back({.request = GetText(result, "request"),
+    claim.devices.push_back({.request = admin::Text(result, "request"),
                              .pool = node,
                              .device = label,
                              .uuid = device->uuid});
@@ -349,8 +346,8 @@ Result<Claim> ReadClaim(const ClaimName& name, const json& object, const std::st
   // A claim that was made from a template belongs to its pod. Other claims may be shared by pods.
   json owner = {"namespace:" + name.space};
   for (const json& each : Find(object, "/metadata/ownerReferences")) {
-    if (GetText(each, "kind") != "Pod") continue;
-    owner.push_back("pod:" + GetText(each, "name"));
+    if (admin::Text(each, "kind") != "Pod") continue;
+    owner.push_back("pod:" + admin::Text(each, "name"));
     break;
   }
   // Everyone, because users of a container have any uid; only its pods can reach the socket.
@@ -394,12 +391,12 @@ Result<Claim> ReadCdiFile(const json& file) {
   const Status invalid(StatusCode::kProtocolViolation, "it does not contain a prepared claim");
   const json& annotations = Find(file, "/annotations");
   const json prepared =
-      json::parse(GetText(annotations, kClaimAnnotation), nullptr, /*allow_exceptions=*/false);
-  Claim claim = {.name = {.space = GetText(prepared, "namespace"),
-                          .name = GetText(prepared, "name"),
-                          .uid = GetText(prepared, "uid")},
+      json::parse(admin::Text(annotations, kClaimAnnotation), nullptr, /*allow_exceptions=*/false);
+  Claim claim = {.name = {.space = admin::Text(prepared, "namespace"),
+                          .name = admin::Text(prepared, "name"),
+                          .uid = admin::Text(prepared, "uid")},
                  .devices = {},
-                 .terms = GetText(prepared, "terms"),
+                 .terms = admin::Text(prepared, "terms"),
                  .variables = {}};
   if (claim.terms.empty() || !CheckUid(claim.name).ok()) return invalid;
   for (const json& device : Find(prepared, "/devices")) {

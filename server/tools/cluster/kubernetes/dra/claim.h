@@ -76,10 +76,9 @@ nlohmann::json GetSliceSpec(const std::string& node,
                             std::span<const kubernetes::DeviceFacts> devices,
                             const std::string& server_version, std::int64_t generation);
 
-// Return the member at a path such as "/status/allocation", or null; and the text of a member, or
-// an empty string. Never throw, whatever `object` is.
+// Returns the member at a path such as "/status/allocation", or null. Never throws, whatever
+// `object` is.
 const nlohmann::json& Find(const nlohmann::json& object, const std::string& path);
-std::string GetText(const nlohmann::json& object, const char* key);
 // Parses a whole number of Kubernetes, such as "250", "1k" or "8Gi".
 Result<std::uint64_t> ParseQuantity(std::string_view text);
 

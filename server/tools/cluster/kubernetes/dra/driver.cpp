@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "server/telemetry/admin/containers.h"
+#include "server/telemetry/admin/json_fields.h"
 
 namespace gpushared::dra {
 namespace {
@@ -200,7 +201,7 @@ void Driver::Publish() {
   std::string version = "0.0.0";
   if (const Result<json> status = Ask(ipc::AdminVerb::kStatus); status.ok()) {
     if (auto found = kubernetes::GetDevices(*status); found.ok()) devices = *std::move(found);
-    version = GetText(Find(*status, "/server"), "version");
+    version = admin::Text(Find(*status, "/server"), "version");
   }
   const Status published = PublishDevices(devices, version);
   const MutexLock lock(mutex_);
@@ -220,7 +221,7 @@ Status Driver::PublishDevices(const std::vector<kubernetes::DeviceFacts>& device
                  {"spec", GetSliceSpec(settings_.node, devices, server_version, 1)}};
   Result<json> written = current;
   if (current.ok()) {
-    const std::string version = GetText(Find(*current, "/metadata"), "resourceVersion");
+    const std::string version = admin::Text(Find(*current, "/metadata"), "resourceVersion");
     // The objects are not compared, because the API server writes quantities differently.
     if (wanted["spec"] == published_ && version == published_version_) return Status::Ok();
     const json& generation = Find(*current, "/spec/pool/generation");
@@ -234,7 +235,7 @@ Status Driver::PublishDevices(const std::vector<kubernetes::DeviceFacts>& device
   }
   if (!written.ok()) return written.status();
   published_ = wanted["spec"];
-  published_version_ = GetText(Find(*written, "/metadata"), "resourceVersion");
+  published_version_ = admin::Text(Find(*written, "/metadata"), "resourceVersion");
   const bool is_shared = Find(*written, "/spec/devices/0/allowMultipleAllocations") == true;
   if (wanted["spec"]["devices"].empty() || is_shared) return Status::Ok();
   return {StatusCode::kUnsupported,
