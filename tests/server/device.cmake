@@ -31,8 +31,7 @@ gpushared_test(cuda_driver_test
   DEPENDS gpushared_fake_cuda_11_2 gpushared_fake_cuda_11_3
   DEFINITIONS
     "GPUSHARED_FAKE_CUDA_11_2=\"$<TARGET_FILE:gpushared_fake_cuda_11_2>\""
-    "GPUSHARED_FAKE_CUDA_11_3=\"$<TARGET_FILE:gpushared_fake_cuda_11_3>\""
-    "GPUSHARED_VECTOR_ADD_FATBIN=\"${PROJECT_SOURCE_DIR}/tests/fuzz/corpus/ptx/vector_add.fatbin\"")
+    "GPUSHARED_FAKE_CUDA_11_3=\"$<TARGET_FILE:gpushared_fake_cuda_11_3>\"")
 
 gpushared_test(cuda_device_test
   SOURCES device/cuda_device_test.cpp device/cuda_device_error_test.cpp device/cuda_call_error_test.cpp
