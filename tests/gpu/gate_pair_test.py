@@ -173,11 +173,8 @@ class Case(unittest.TestCase):
             (self.directory / name).mkdir()
         (self.directory / "drop_in" / "libcuda.so.1").touch()
         self.write("packages/torch.py", TORCH)
-        # Keeps the layout of the directories, because train.py imports a module from the directory above.
-        shutil.copytree(HERE / "gate_programs", self.directory / "tests" / "gate_programs",
+        shutil.copytree(HERE / "gate_programs", self.directory / "gate_programs",
                         ignore=shutil.ignore_patterns("__pycache__"))
-        for name in ("torch_profile.py", "rows.py"):
-            shutil.copy(HERE / name, self.directory / "tests")
 
     def write(self, path, text):
         file = self.directory / path
@@ -188,7 +185,7 @@ class Case(unittest.TestCase):
         """Runs gate_pair.py, and returns its exit status."""
         path = self.directory / "rows.tsv"
         path.touch()
-        command = [sys.executable, HERE / "gate_pair.py", "--rows", path, "--programs", self.directory / "tests" / "gate_programs",
+        command = [sys.executable, HERE / "gate_pair.py", "--rows", path, "--programs", self.directory / "gate_programs",
                    *arguments]
         environment = {**os.environ, "PYTHONPATH": str(self.directory / "packages"), "PYTHONDONTWRITEBYTECODE": "1", **variables}
         self.run_ = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=240)
@@ -216,7 +213,7 @@ class Script(Case):
         self.program("launches", VICTIM)
 
     def program(self, name, text):
-        self.write(f"tests/gate_programs/{name}.py", text)
+        self.write(f"gate_programs/{name}.py", text)
 
     def pair(self, *arguments):
         code = self.measure("--bin", self.directory / "bin", "--drop-in", self.directory / "drop_in", "--socket", "nowhere",
@@ -340,7 +337,7 @@ class Script(Case):
     def test_programs_end_with_their_input_and_at_their_limit(self):
         environment = {**os.environ, "PYTHONPATH": str(self.directory / "packages")}
         for name in ("serve", "train"):
-            command = [sys.executable, "-B", self.directory / "tests" / "gate_programs" / f"{name}.py", "--limit"]
+            command = [sys.executable, "-B", self.directory / "gate_programs" / f"{name}.py", "--limit"]
             said = subprocess.run([*command, "50"], input="prepare\nnothing 1\n", capture_output=True, text=True, check=True,
                                   env=environment, timeout=60).stdout.splitlines()
             self.assertEqual(json.loads(said[0])["device"], "played")

@@ -26,7 +26,7 @@ readonly total_s=560
 # is meaningless. Each has its usual duration and its limit, in s. No part gets time that later
 # parts need.
 readonly parts=(smoke:15:50 native:1:12 environment:3:11 facts:38:60 conformance:16:110 stops:3:20 hostile:3:30
-  model:8:35 pair:160:180 hog:96:110 drop_in:50:75 gate:30:50 gate_pair:120:150 torch:20:45 solo:44:60
+  model:8:35 pair:160:180 hog:96:110 drop_in:50:75 gate:30:50 gate_pair:120:150 solo:44:60
   bench:34:70 costs:13:35 churn:14:30 limits:4:20)
 # Parts for which a run of all others has no time left: only runs that name them have them.
 readonly named_parts=(gate_pair)

@@ -16,7 +16,7 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 PARTS = ("smoke", "native", "environment", "facts", "conformance", "stops", "hostile", "model", "pair", "hog", "drop_in",
-         "gate", "torch", "solo", "bench", "costs", "churn", "limits")
+         "gate", "solo", "bench", "costs", "churn", "limits")
 NAMED = ("gate_pair",)  # Parts that only run if they are named.
 RESULTS = ["logs.tgz", "results.json", "rows.tsv", "table.txt"]
 CONTENDERS = ("priority", "deadline", "time slicing", "one process, stream priorities", "MPS, client priority",
@@ -530,7 +530,9 @@ class Run(unittest.TestCase):
 
     def test_a_part_that_fails_or_hangs_does_not_stop_the_others(self):
         # Starts both runs at once, because the one that hangs lasts until its limit.
-        hangs = self.start("hangs", "--only", "facts", "--only", "torch", script="hold")
+        programs = self.programs_under_mps()
+        self.program(programs / "gpu_ops_native", "#!/bin/sh\ntrap '' TERM\nsleep 300\n")
+        hangs = self.start("hangs", "--only", "native", "--only", "environment", programs=programs)
         fails = self.start("fails", "--only", "facts", "--only", "environment", "--only", "bench",
                            script="fail cuMemHostRegister_v2 * 2; fail cuMemHostRegister * 2; attribute 122 0")
         result = self.finish("fails", fails)
@@ -545,8 +547,8 @@ class Run(unittest.TestCase):
         self.assertEqual(self.ended(result, "bench"), 1)
         result = self.finish("hangs", hangs)
         self.assertEqual(result["status"], 1, result["text"])
-        self.assertEqual(self.ended(result, "facts"), 0)
-        self.assertEqual(self.ended(result, "torch"), 1)
+        self.assertEqual(self.ended(result, "native"), 0)
+        self.assertEqual(self.ended(result, "environment"), 1)
 
     def test_without_a_driver_it_says_so_and_measures_nothing(self):
         process = self.start("none", driver=False)

@@ -3,24 +3,54 @@
 
 Answers the commands of phases.py with the modes `step`, `graph` and `kernel`: when each step has ended on the GPU.
 """
-import pathlib
-import sys
 import time
 
 import phases
 from results import need
 
 (torch,) = need("torch")
-sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))
-from torch_profile import make_step  # noqa: E402  pylint: disable=wrong-import-position
+functional = torch.nn.functional
 
 WARM_UP = 3
 KERNEL_MS = 20
 SIZE_OF_FIRST, SIZE_STEP, SIZE_MAX = 8192, 256, 32768  # Rows and columns of a matrix.
 
 
+def make_step(layers, width, tokens, batch, words, device, **options):
+    """Returns a function that trains a GPT-like model for one step. `options`: of the optimizer."""
+
+    class Block(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm1, self.norm2 = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
+            self.attention_in, self.attention_out = torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width)
+            self.wide, self.narrow = torch.nn.Linear(width, 4 * width), torch.nn.Linear(4 * width, width)
+
+        def forward(self, x):
+            heads = [part.view(batch, tokens, -1, 64).transpose(1, 2)
+                     for part in self.attention_in(self.norm1(x)).split(width, dim=2)]
+            attended = functional.scaled_dot_product_attention(*heads, is_causal=True)
+            x = x + self.attention_out(attended.transpose(1, 2).reshape(batch, tokens, width))
+            return x + self.narrow(functional.gelu(self.wide(self.norm2(x))))
+
+    model = torch.nn.Sequential(torch.nn.Embedding(words, width), *(Block() for _ in range(layers)),
+                                torch.nn.LayerNorm(width), torch.nn.Linear(width, words)).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), **options)
+    text = torch.randint(words, (batch, tokens + 1), device=device)
+
+    def step():
+        with torch.autocast(device, dtype=torch.bfloat16):
+            loss = functional.cross_entropy(model(text[:, :-1]).flatten(0, 1), text[:, 1:].flatten())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    return step
+
+
 def make_training_step(**options):
-    step = make_step(torch, layers=12, width=768, tokens=1024, batch=8, words=50304, device="cuda", **options)
+    step = make_step(layers=12, width=768, tokens=1024, batch=8, words=50304, device="cuda", **options)
     for _ in range(WARM_UP):
         step()
     torch.cuda.synchronize()
