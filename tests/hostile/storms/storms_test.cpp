@@ -8,15 +8,11 @@
 #include <cstdint>
 #include <ostream>
 #include <string>
-#include <vector>
 
 #include <gtest/gtest.h>
 
 #include "tests/hostile/storms/experiment.h"
-#include "tests/hostile/storms/log_minute.h"
-#include "tests/hostile/storms/median_outcome.h"
 #include "tests/hostile/storms/processes.h"
-#include "tests/hostile/storms/report.h"
 
 namespace gpushared::storms {
 namespace {
@@ -112,42 +108,6 @@ TEST(StormProcesses, EndWithTheirParentThatIsKilled) {
   EXPECT_EQ(ResidentBytes(*grandchild), 0u);
 }
 
-TEST(StormLatencies, AreNearestRankQuantiles) {
-  std::vector<double> values;
-  for (int i = 1; i <= 1000; ++i) values.push_back(i);
-  const Latencies latencies = GetLatencies(values);
-  EXPECT_EQ(latencies.p50, 500);
-  EXPECT_EQ(latencies.p99, 990);
-  EXPECT_EQ(latencies.p999, 999);
-  EXPECT_EQ(latencies.worst, 1000);
-  EXPECT_EQ(GetLatencies({}).worst, 0);
-}
-
-TEST(LogMinute, ExtrapolatesShortStormAtRateOfItsEnd) {
-  constexpr std::int64_t kSecondNs = 1'000'000'000;
-  LogMinute log;
-  EXPECT_EQ(log.Bytes(), 0);
-  log.Add(0, 500);  // Written before the storm.
-  log.Add(kSecondNs / 2, 100'500);
-  for (int second = 1; second <= 4; ++second) {
-    log.Add(second * kSecondNs, 100'500 + 1000 * static_cast<std::uint64_t>(second));
-  }
-  EXPECT_FALSE(log.is_whole());
-  EXPECT_DOUBLE_EQ(log.Bytes(), 104'000 + 56 * 1000);
-}
-
-TEST(LogMinute, TakesWorstMinuteOfLongStorm) {
-  constexpr std::int64_t kSecondNs = 1'000'000'000;
-  LogMinute log;
-  std::uint64_t bytes = 0;
-  for (int second = 0; second <= 200; ++second) {
-    log.Add(second * kSecondNs, bytes);
-    bytes += second >= 100 && second < 110 ? 5000 : 10;
-  }
-  EXPECT_TRUE(log.is_whole());
-  EXPECT_DOUBLE_EQ(log.Bytes(), 10 * 5000 + 50 * 10);
-}
-
 // A sound outcome, for tests that corrupt one part of it.
 StormOutcome Sound() {
   StormOutcome outcome;
@@ -171,27 +131,6 @@ TEST(StormOutcome, IsBrokenByMachineIndependentFailures) {
   EXPECT_NE(outcome.Broken(), "");
 }
 
-TEST(StormOutcome, MissesGoalsByTimesAndLogBytes) {
-  EXPECT_EQ(Sound().Missed(), "");
-  StormOutcome outcome = Sound();
-  outcome.p99_ratio = kHonestRatioMax + 0.1;
-  outcome.welcome.p99 = kWelcomeP99MaxNs + 1;
-  outcome.log_bytes_per_minute = kLogBytesPerMinuteMax + 1;
-  EXPECT_EQ(outcome.Missed(), "p99 welcome log");
-}
-
-TEST(StormOutcome, PutsGoalsThatControlMissesInBrackets) {
-  StormOutcome outcome = Sound();
-  outcome.p99_ratio = 2.5;
-  outcome.welcome.p99 = 60e6;
-  outcome.control_p99_ratio = 2.6;
-  outcome.control_welcome.p99 = 59e6;
-  EXPECT_EQ(outcome.Missed(), "(p99) welcome");
-  outcome.control_p99_ratio = 2.4;
-  outcome.control_welcome.p99 = 61e6;
-  EXPECT_EQ(outcome.Missed(), "p99 (welcome)");
-}
-
 TEST(StormControl, UsesRequestedPartOfCore) {
   const Shared<Board> board;
   Processes processes;
@@ -203,41 +142,6 @@ TEST(StormControl, UsesRequestedPartOfCore) {
   // machine.
   EXPECT_GT(took, 0);
   EXPECT_LE(took, 0.25 * static_cast<double>(NowNs() - began_ns) / 1e9 + 0.02);
-}
-
-TEST(StormMedian, TakesMedianOfEachFigureAndKeepsAllFailures) {
-  std::vector<StormOutcome> runs(5, Sound());
-  const double ratios[] = {3, 1, 2.5, 1.5, 2}, welcomes[] = {10, 90, 30, 20, 80};
-  for (std::size_t i = 0; i < runs.size(); ++i) {
-    runs[i].p99_ratio = ratios[i];
-    runs[i].welcome.p99 = welcomes[i];
-  }
-  EXPECT_EQ(GetMedian(runs).p99_ratio, 2);
-  EXPECT_EQ(GetMedian(runs).welcome.p99, 30);
-  EXPECT_EQ(GetMedian(runs).Broken(), "");
-  runs[3].worker_ended = true;
-  EXPECT_EQ(GetMedian(runs).Broken(), "run 4: the worker ended");
-  runs.resize(2);
-  EXPECT_EQ(GetMedian(runs).p99_ratio, 1) << "the lower one of two";
-}
-
-TEST(StormTable, ShowsMissedFiguresInBold) {
-  StormOutcome outcome = Sound();
-  outcome.name = "calm";
-  outcome.p99_ratio = 1.25;
-  outcome.honest.p99 = 12e6;
-  outcome.welcome.p99 = 63e6;
-  outcome.load.p99 = 8e6;
-  outcome.log_bytes_per_minute = 2e6;
-  EXPECT_NE(MarkdownTable({outcome}).find("| calm | 1.25 |  | 12 | **63** |  | 8.0 | **2000** |\n"),
-            std::string::npos)
-      << MarkdownTable({outcome});
-  outcome.control_p99_ratio = 1.5;
-  outcome.control_welcome.p99 = 15e6;
-  EXPECT_NE(
-      MarkdownTable({outcome}).find("| calm | 1.25 | 1.50 | 12 | **63** | 15 | 8.0 | **2000** |\n"),
-      std::string::npos)
-      << MarkdownTable({outcome});
 }
 
 }  // namespace
