@@ -88,11 +88,9 @@ inline constexpr std::uintptr_t kLaunchEnd = 0;
 inline constexpr std::uintptr_t kLaunchBuffer = 1;  // Followed by the buffer's address.
 // Followed by the address of its size, a std::size_t.
 inline constexpr std::uintptr_t kLaunchBufferBytes = 2;
-// Flags of cuStreamWriteValue and cuStreamWaitValue.
+// Flags of cuStreamWriteValue.
 inline constexpr unsigned kWriteValueDefault = 0x0;
 inline constexpr unsigned kWriteValueNoBarrier = 0x1;
-inline constexpr unsigned kWaitValueGreaterOrEqual = 0x0;
-inline constexpr unsigned kWaitValueEqual = 0x1;
 // Flags of cuGreenCtxCreate and of cuDevSmResourceSplitByCount.
 inline constexpr unsigned kGreenContextDefaultStream = 0x1;  // Always required.
 inline constexpr unsigned kSplitIgnoreCoscheduling = 0x1;

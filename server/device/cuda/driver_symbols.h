@@ -31,7 +31,6 @@
   X(DevicePrimaryCtxRetain, , 7000, kBase, (Context* context, DeviceNumber device))               \
   X(DevicePrimaryCtxRelease, _v2, 11000, kBase, (DeviceNumber device))                            \
   X(DevicePrimaryCtxSetFlags, _v2, 11000, kBase, (DeviceNumber device, unsigned flags))           \
-  X(DevicePrimaryCtxGetState, , 7000, kBase, (DeviceNumber device, unsigned* flags, int* active)) \
   X(CtxSetCurrent, , 4000, kBase, (Context context))                                              \
   X(CtxGetCurrent, , 4000, kBase, (Context* context))                                             \
   X(CtxSynchronize, , 2000, kBase, ())                                                            \
@@ -146,13 +145,11 @@
   X(GraphLaunch, , 10000, kGraphs, (DriverExec exec, Stream stream))                              \
   X(GraphExecDestroy, , 10000, kGraphs, (DriverExec exec))                                        \
   X(GraphDestroy, , 10000, kGraphs, (DriverGraph graph))                                          \
-  /* Words written and awaited by a stream */                                                     \
+  /* Words written by a stream */                                                                 \
   X(StreamWriteValue32, _v2, 11070, kStreamMemoryOperations,                                      \
     (Stream stream, DeviceAddress address, std::uint32_t value, unsigned flags))                  \
   X(StreamWriteValue64, _v2, 11070, kStreamMemoryOperations,                                      \
     (Stream stream, DeviceAddress address, std::uint64_t value, unsigned flags))                  \
-  X(StreamWaitValue32, _v2, 11070, kStreamMemoryOperations,                                       \
-    (Stream stream, DeviceAddress address, std::uint32_t value, unsigned flags))                  \
   /* Parts of the multiprocessors */                                                              \
   X(DeviceGetDevResource, , 12040, kGreenContexts,                                                \
     (DeviceNumber device, Resource* resource, ResourceType type))                                 \

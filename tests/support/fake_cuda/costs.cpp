@@ -72,7 +72,6 @@ constexpr Name kCalls[] = {
     {"cuEventRecord", &Costs::call_record},
     {"cuStreamWaitEvent", &Costs::call_record},
     {"cuStreamWriteValue", &Costs::call_write},
-    {"cuStreamWaitValue", &Costs::call_write},
     {"cuEventQuery", &Costs::call_query},
     {"cuStreamQuery", &Costs::call_query},
     {"cuEventElapsedTime", &Costs::call_elapsed},

@@ -354,27 +354,5 @@ Code cuStreamWriteValue64_v2(Stream stream, DeviceAddress address, std::uint64_t
   return WriteWord<std::uint64_t>("cuStreamWriteValue64", stream, address, value, flags);
 }
 
-Code cuStreamWaitValue32_v2(Stream handle, DeviceAddress address, std::uint32_t value,
-                            unsigned flags) {
-  constexpr const char* kName = "cuStreamWaitValue32";
-  return OnStream(kName, handle, [&](World& world, FakeStream& stream, Lock&) {
-    if (flags > kWaitValueEqual || !WordFits<std::uint32_t>(world, address)) {
-      return Code::kInvalidValue;
-    }
-    Work work;
-    work.call = kName;
-    work.kind = Kind::kWait;
-    work.uses.push_back({.address = address, .bytes = sizeof value});
-    work.polls = true;
-    work.ready = [address, value, flags] {
-      const std::uint32_t now = std::atomic_ref(*static_cast<std::uint32_t*>(Pointer(address)))
-                                    .load(std::memory_order_acquire);
-      return flags == kWaitValueEqual ? now == value : static_cast<std::int32_t>(now - value) >= 0;
-    };
-    world.Submit(stream, std::move(work));
-    return Code::kSuccess;
-  });
-}
-
 }  // extern "C"
 }  // namespace gpushared::device::cuda

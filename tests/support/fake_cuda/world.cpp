@@ -310,16 +310,13 @@ Clock::time_point World::GpuNow() const {
          (now - made_) * settings.clock_faster_ppm / 1'000'000;
 }
 
-std::shared_ptr<FakeStream> World::NextStream(Gpu& gpu, Engine engine, bool& polls) {
+std::shared_ptr<FakeStream> World::NextStream(Gpu& gpu, Engine engine) {
   std::shared_ptr<FakeStream> best;
   for (const auto& stream : gpu.streams) {
     if (stream->running || stream->queue.empty()) continue;
     const Work& head = stream->queue.front();
     if (head.engine != engine) continue;
-    if (head.ready && !head.ready()) {
-      polls |= head.polls;
-      continue;
-    }
+    if (head.ready && !head.ready()) continue;
     const auto rank = [](const FakeStream& s) {
       return std::pair(s.priority, s.queue.front().order);
     };
@@ -331,15 +328,10 @@ std::shared_ptr<FakeStream> World::NextStream(Gpu& gpu, Engine engine, bool& pol
 void World::Engines(Gpu& gpu, Engine engine) {
   Lock lock(mutex);
   while (!stopping_) {
-    bool polls = false;
     std::shared_ptr<FakeStream> stream;
-    if (!settings.held && !sticky) stream = NextStream(gpu, engine, polls);
+    if (!settings.held && !sticky) stream = NextStream(gpu, engine);
     if (stream == nullptr) {
-      if (polls) {
-        changed.wait_for(lock, kPollInterval);
-      } else {
-        changed.wait(lock);
-      }
+      changed.wait(lock);
       continue;
     }
     stream->running = std::move(stream->queue.front());

@@ -85,9 +85,7 @@ class BlockRun {
 struct Work {
   const char* call = "";  // The call that submitted it.
   Engine engine = Engine::kOther;
-  std::function<bool()> ready;  // Called under the lock; empty: ready at once.
-  // Whether `ready` checks memory that any thread may write.
-  bool polls = false;
+  std::function<bool()> ready;              // Called under the lock; empty: ready at once.
   std::function<device::cuda::Code()> run;  // Called without the lock.
   std::function<void()> ended;              // Called under the lock.
   std::vector<Range> uses;
@@ -289,7 +287,7 @@ class World {
   void StopEngines(Lock& lock);
   void Engines(Gpu& gpu, Engine engine);
   void Tick(Gpu& gpu);
-  std::shared_ptr<FakeStream> NextStream(Gpu& gpu, Engine engine, bool& polls);
+  std::shared_ptr<FakeStream> NextStream(Gpu& gpu, Engine engine);
 
   bool stopping_ = false;
   std::uint64_t obeyed_bytes_ = 0;  // Part of the control file that has been read.
