@@ -193,7 +193,6 @@ class GraphExec {
 
   std::uint64_t flags() const { return flags_; }
   Graph& graph() const { return *graph_; }
-  const std::shared_ptr<Graph>& shared_graph() const { return graph_; }
   // Returns the copy of a node of the original; null if there is none.
   GraphNode* NodeFor(const GraphNode& original) const { return graph_->FindOriginal(original.id); }
   // Must be called after nodes have changed.

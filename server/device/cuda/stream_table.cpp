@@ -35,11 +35,6 @@ void StreamTable::Leave(StreamKey stream) {
   spare_.push_back(entries_.extract(found));
 }
 
-std::size_t StreamTable::GetChannel(StreamKey stream) const {
-  const auto found = entries_.find(stream);
-  return found == entries_.end() ? kChannelsTotal : found->second.channel;
-}
-
 std::size_t StreamTable::Choose(std::uint8_t priority) const {
   const std::size_t level = std::min<std::size_t>(priority, kChannels.size() - 1);
   std::size_t first = 0;

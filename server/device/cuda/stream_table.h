@@ -41,8 +41,6 @@ class StreamTable {
   std::size_t Enter(StreamKey stream, std::uint8_t priority);
   // Called when a work item of the stream has ended.
   void Leave(StreamKey stream);
-  // Returns the channel of a stream that has work, otherwise kChannelsTotal.
-  std::size_t GetChannel(StreamKey stream) const;
 
  private:
   struct Entry {

@@ -196,7 +196,6 @@ struct Code {
   // Whether there are recursive calls or alloca, so that Launch::stack_bytes applies.
   bool uses_stack = false;
   std::uint32_t static_shared_bytes = 0;
-  std::uint32_t shared_alignment = 16;
   // Local bytes of all frames on the deepest call path, plus kRecursionLocalBytes for recursion and
   // kStackBytes if a function allocates on the stack.
   std::uint64_t local_bytes_per_thread = 0;

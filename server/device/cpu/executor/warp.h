@@ -37,7 +37,6 @@ struct Barrier {
   std::uint32_t predicate_count = 0;
   bool all = true;
   bool any = false;
-  bool waited_on = false;  // Whether a thread has arrived and waits.
 };
 
 struct BlockContext {

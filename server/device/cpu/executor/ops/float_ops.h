@@ -27,7 +27,6 @@ struct FloatBits<double> {
 // Flushes inputs and results and clamps results according to the modifiers.
 template <typename T, bool Ftz, bool Sat>
 struct Mode {
-  static constexpr bool kFtz = Ftz;
   GPUSHARED_INLINE static T In(T value) {
     if constexpr (Ftz)
       return FlushSubnormal(value);
