@@ -6,8 +6,8 @@
 // barrier, checks for work again (B), and sleeps only if there is none. The waker publishes work
 // (C), issues a full memory barrier, and checks for an announced sleeper (D). If D misses the
 // announcement A, then the barrier of D came before that of A, so C is visible to B and the sleeper
-// finds the work. Otherwise D sees A, and the waker wakes the sleeper. Without both barriers, a
-// store may pass a later load, so each side could read old values, and the wake-up would be lost.
+// finds the work. If D finds the announcement, the waker wakes the sleeper. Without both barriers,
+// a store may pass a later load, so each side could read old values, and the wake-up would be lost.
 //
 // std::atomic::wait cannot be used, because its futexes are private to one process.
 
@@ -105,7 +105,8 @@ class WorkerSleep {
     return false;
   }
 
-  // Relaxed: a client that still sees the sleep merely writes its eventfd unnecessarily.
+  // Relaxed: a client that still reads the number of the sleep merely writes its eventfd
+  // unnecessarily.
   void Cancel() { Store(0); }
 
  private:
@@ -125,7 +126,7 @@ class ClientDoorbell {
   // `page` must outlive the doorbell; `eventfd` is borrowed.
   ClientDoorbell(const WorkerPage& page, int eventfd) : page_(page), eventfd_(eventfd) {}
 
-  // Called after publishing one record or a batch. Returns whether the worker had to be woken.
+  // Called after publishing one record or a batch. Returns whether this call woke the worker.
   bool Ring() {
     FullMemoryBarrier();
     // Relaxed: the barrier orders the load after the publication.
@@ -157,8 +158,8 @@ class ClientDoorbell {
 // Confined to the worker's device thread.
 class CompletionDoorbell {
  public:
-  // Threads that one Ring wakes. Limited, because each costs the worker about a microsecond and a
-  // client can have 100,000 threads asleep.
+  // Maximum number of threads that one Ring wakes. There is a maximum, because each wake-up costs
+  // the worker about a microsecond, and a client can have 100,000 threads asleep.
   static constexpr std::uint32_t kWakesPerRing = 4;
   // Upper limit for the client's count of waiting threads; no machine has more threads.
   static constexpr std::uint32_t kWaitersMax = std::uint32_t{1} << 22;
@@ -202,7 +203,7 @@ enum class WaitOutcome { kDone, kSliceOver };
 
 // Client side of waiting for the worker.
 //
-// Thread-safe: waiting threads may share one object.
+// Thread-safe: all waiting threads of the client may share one CompletionWaiter.
 class CompletionWaiter {
  public:
   CompletionWaiter(const std::atomic<std::uint32_t>& event, std::atomic<std::uint32_t>& waiting)
@@ -232,8 +233,8 @@ class CompletionWaiter {
     WaitOutcome outcome = WaitOutcome::kSliceOver;
     for (;;) {
       FullMemoryBarrier();
-      // Read before done(): any later publication changes the count, and the kernel does not sleep
-      // on a count that has changed.
+      // The count is read before done() is called: any later publication changes the count, and
+      // FutexWait returns at once if the count has changed.
       const std::uint32_t seen = event_.load(std::memory_order_acquire);
       if (done()) {
         outcome = WaitOutcome::kDone;

@@ -13,12 +13,12 @@
 
 namespace gpushared::ipc {
 
-// Property of an owner. Its name is also that of the JSON field and of the label in metrics. Labels
-// that dcgm-exporter has as well have the same names there.
+// Property of an owner. Its name is also that of the JSON field and of the label in metrics. Where
+// dcgm-exporter has the same label, the label has the same name.
 struct OwnerField {
   std::string_view name;
   std::size_t bytes_max;
-  bool is_of_endpoint;  // Whether the rule of an endpoint may state it.
+  bool is_of_endpoint;  // Whether the rule of an endpoint may set the property.
 };
 inline constexpr std::array<OwnerField, 7> kOwnerFields = {{{"uid", 10, false},
                                                             {"hpc_job", 32, true},
@@ -27,7 +27,7 @@ inline constexpr std::array<OwnerField, 7> kOwnerFields = {{{"uid", 10, false},
                                                             {"pod", 253, true},
                                                             {"container", 63, true},
                                                             {"program", 16, false}}};
-// Largest text of an owner, with a terminator: all values, and a character after each. Rounded up.
+// Size of the largest result of Owner::ToRow with a terminator, rounded up.
 inline constexpr std::size_t kOwnerBytes = 480;
 
 // Values of kOwnerFields. All are printable; those that are unknown are empty.

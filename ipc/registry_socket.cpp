@@ -43,7 +43,8 @@ Result<RegistrySocket> RegistrySocket::Open(const std::string& directory) {
   if (!address.ok()) return address.status();
   Result<UniqueFd> socket = MakeSocket();
   if (!socket.ok()) return socket.status();
-  // The file may be left over from an earlier process with the same id, which cannot be alive.
+  // The file may be left over from an earlier process with the same id. That process has ended,
+  // because ids of live processes are unique.
   (void)::unlink(path.c_str());
   if (::bind(socket->get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0) {
     return RegistryFailed("binding socket", path);

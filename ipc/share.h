@@ -12,7 +12,8 @@
 
 namespace gpushared::ipc {
 
-// Parses "25%" or "12.5%" to rounded thousandths. kInvalidArgument unless it is 0.1% to 100%.
+// Parses "25%" or "12.5%" to rounded thousandths. kInvalidArgument unless the text is a percentage
+// from 0.1% to 100%.
 Result<std::uint32_t> ParseShare(std::string_view text);
 
 // Formats a share as "25%" or "12.5%".

@@ -208,7 +208,7 @@ Status SharedSegment::Reserve(std::size_t offset, std::size_t bytes) const {
 std::size_t SharedSegment::MissingBytes() const {
   struct stat facts {};
   if (!fd_.valid() || ::fstat(fd_.get(), &facts) != 0) return 0;
-  // The count includes pages that are swapped out, and the part of a huge page beyond the end.
+  // st_blocks includes pages that are swapped out, and the part of a huge page beyond the end.
   constexpr std::size_t kBlockBytes = 512;  // Unit of st_blocks, see stat(2).
   const auto present = static_cast<std::size_t>(facts.st_blocks) * kBlockBytes;
   return size_ - std::min(size_, present);

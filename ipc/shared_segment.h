@@ -110,8 +110,8 @@ class SharedSegment {
   std::size_t size_ = 0;
 };
 
-// Creates a memfd of fixed size for a peer to write. Allocates no pages: they are allocated when
-// they are written and are charged to the writer.
+// Creates a memfd of fixed size for a peer to write. Each page is allocated when it is first
+// written, and is charged to the writer.
 Result<UniqueFd> MakeFixedMemory(const char* name, std::size_t bytes);
 
 // Writes to a memfd without mapping it.

@@ -38,13 +38,14 @@ SocketSurroundings SocketSurroundings::Real() {
   return {
       .environment =
           [](const char* variable) {
-            // getenv is safe here, because gpushared does not modify the environment.
+            // getenv is safe here, because gpushared modifies the environment only while a process
+            // starts, and before it executes another program.
             const char* value = std::getenv(variable);
             return std::string(value == nullptr ? "" : value);
           },
       .make_directory =
           [](const std::string& directory) {
-            // Clients of all users must be able to traverse it, regardless of the umask.
+            // Clients of all users must be able to traverse the directory, regardless of the umask.
             if (::mkdir(directory.c_str(), 0755) == 0) ::chmod(directory.c_str(), 0755);
             return ::access(directory.c_str(), W_OK | X_OK) == 0;
           },

@@ -38,9 +38,9 @@ Result<std::string> ServerSocketPath(const std::string& asked,
                                      const SocketSurroundings& around = SocketSurroundings::Real());
 
 // Returns the path for a client: `asked` (--socket) if not empty, else $GPUSHARED_SOCKET, else
-// gpushared.sock in $CUDA_MPS_PIPE_DIRECTORY if it exists, else /run/gpushared/gpushared.sock if it
-// exists, else $XDG_RUNTIME_DIR/gpushared.sock. kUnavailable if none applies; kInvalidArgument if
-// the path does not fit into a socket address.
+// gpushared.sock in $CUDA_MPS_PIPE_DIRECTORY if that file exists, else
+// /run/gpushared/gpushared.sock if that file exists, else $XDG_RUNTIME_DIR/gpushared.sock.
+// kUnavailable if none applies; kInvalidArgument if the path does not fit into a socket address.
 Result<std::string> ClientSocketPath(const std::string& asked,
                                      const SocketSurroundings& around = SocketSurroundings::Real());
 

@@ -3,10 +3,10 @@
 // memory shared by one client process and the worker.
 //
 // The ring has no shared tail. The granule at absolute position p is announced by its own tag, (p +
-// 1) << 1 | is_continuation, so each record moves one cache line instead of two, and the producer
-// shares no index that a peer would have to trust. A record is a header granule and `continuations`
-// further ones; the tag of the header is stored last. The consumer publishes the position up to
-// which it has taken granules, which is the producer's credit.
+// 1) << 1 | is_continuation, so a record of one granule moves one cache line, not two, and the
+// producer shares no index that a peer would have to trust. A record is a header granule and
+// `continuations` further ones; the tag of the header is stored last. The consumer publishes the
+// position up to which it has taken granules. This position is the producer's credit.
 //
 // Trust: the two ends do not trust each other. Each keeps its own position in private memory and
 // only publishes it. A peer that overwrites tags, lengths or credit can stall or end its own
@@ -155,7 +155,7 @@ class TagRingWriter {
 // Thread-compatible; belongs to the one thread that takes the records.
 class TagRingReader {
  public:
-  // `taken` is where the reader publishes its position. Both must outlive the reader.
+  // The reader publishes its position in `taken`. `granules` and `taken` must outlive the reader.
   TagRingReader(std::span<const Granule> granules, std::atomic<std::uint64_t>& taken)
       : granules_(granules), taken_(taken) {
     Check(std::has_single_bit(granules.size()), "ring size is a power of two");
@@ -169,7 +169,8 @@ class TagRingReader {
 
   // Copies the next record to private memory and frees its granules. Publishes credit after every
   // eighth of the ring and when the ring is empty; the caller then wakes a producer that may wait
-  // for credit. kPeerBroken means that no correct producer wrote this, so the session must end.
+  // for credit. kPeerBroken means that no correct producer wrote the record, so the session must
+  // end.
   ReadResult TryRead(RecordCopy& out) {
     const Granule& header = At(position_);
     // Acquire, pairs with (1): the whole record is visible.
@@ -186,8 +187,8 @@ class TagRingReader {
     std::uint16_t continuations;
     std::memcpy(&continuations, out.head.data() + offsetof(RecordHeader, continuations),
                 sizeof continuations);
-    // This is the only length in a record, so it alone is checked here, against the capacity of the
-    // private copy.
+    // The number of continuations is the only length that this function uses, so no other one is
+    // checked here. It must not exceed the capacity of the private copy.
     if (continuations > kContinuationsMax) return ReadResult::kPeerBroken;
     for (std::size_t i = 0; i < continuations; ++i) {
       const std::uint64_t position = position_ + 1 + i;

@@ -28,8 +28,8 @@ Status CheckOne(const std::string& path) {
     return Untrusted(path, "belongs to uid " + std::to_string(facts.st_uid) +
                                ", allowed: root and uid " + std::to_string(::geteuid()));
   }
-  // Links are skipped: the mode of a link is meaningless, because its directory decides who may
-  // replace it.
+  // The mode of a link is not checked, because it has no meaning: the directory that contains the
+  // link decides who may replace the link.
   if (S_ISLNK(facts.st_mode)) return {};
   if (!S_ISDIR(facts.st_mode)) return Untrusted(path, "is none");
   const bool others_write = (facts.st_mode & (S_IWGRP | S_IWOTH)) != 0;

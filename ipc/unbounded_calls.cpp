@@ -64,7 +64,7 @@ struct UnboundedCalls::Shared : std::enable_shared_from_this<Shared> {
   void MakeNext() GPUSHARED_REQUIRES(mutex) {
     const auto next =
         std::ranges::find_if(users, [this](const auto& each) { return MayBegin(each.second); });
-    User& user = next->second;  // Valid while the user has queued or running calls.
+    User& user = next->second;  // The entry exists while the user has queued or running calls.
     std::function<void()> call = std::move(user.waiting.front());
     user.waiting.pop_front();
     ++user.running;
@@ -125,7 +125,7 @@ std::size_t UnboundedCalls::pending() const {
 }
 
 void UnboundedCalls::CloseSocket(UniqueFd socket) {
-  // Nothing can arrive after this, so the check below is final.
+  // Nothing can arrive after the shutdown, so the result of DropBytes is final.
   ::shutdown(socket.get(), SHUT_RDWR);
   if (DropBytes(socket.get())) return;
   const Result<PeerIdentity> peer = GetPeer(socket.get());

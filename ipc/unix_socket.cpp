@@ -85,9 +85,9 @@ Received ReceiveBytes(int socket, std::span<std::byte> into) {
   return result;
 }
 
-// Performs one receive that never blocks and takes no descriptors: data that carries one is left in
-// the socket. Peeks first, because a receive without space for descriptors drops them, which takes
-// as long as releasing their files.
+// Performs one receive that never blocks and takes no descriptors: data that carries a descriptor
+// is left in the socket. Peeks first, because a receive without space for descriptors drops them,
+// and dropping them takes as long as releasing their files.
 Received ReceiveOnlyBytes(int socket, std::span<std::byte> into) {
   Received result;
   iovec part{into.data(), into.size()};
@@ -162,7 +162,7 @@ std::vector<std::byte> FrameBytes(std::uint32_t magic, std::uint16_t type, std::
   return bytes;
 }
 
-// Returns the error of a header; otherwise sets `rule`.
+// Returns kProtocolViolation for an invalid header. Sets `rule` to the rule of a valid one.
 Status CheckFrameHeader(const FrameHeader& header, std::uint32_t magic, FrameRules rules,
                         FrameRule& rule) {
   if (header.magic != magic)
@@ -229,8 +229,9 @@ Result<UniqueFd> ConnectUnix(const std::string& path, Deadline deadline) {
     return Status(StatusCode::kInternal, "no socket: " + GetErrorText(errno));
   }
   for (;;) {
-    // If the server's accept queue is full, connect blocks, and poll cannot wait for it. The send
-    // timeout of the socket therefore limits the wait. Zero would mean no timeout.
+    // If the server's accept queue is full, connect blocks, and poll cannot wait for space in the
+    // queue. The send timeout of the socket therefore limits the wait. A timeout of 0 would mean no
+    // limit.
     const auto left = std::chrono::duration_cast<std::chrono::microseconds>(
         deadline - std::chrono::steady_clock::now());
     const std::int64_t us = std::max<std::int64_t>(left.count(), 1000);
@@ -424,8 +425,8 @@ Result<std::optional<Frame>> ReceiveChannelMessage(int channel, FrameRules rules
   const auto message_bytes = static_cast<std::size_t>(size);
   const bool fits = message_bytes >= sizeof(FrameHeader) &&
                     message_bytes <= sizeof(FrameHeader) + kChannelMessageBytesMax;
-  // A message that is too large is received, too, and rejected, because otherwise it would stay at
-  // the head of the queue forever. The kernel drops the part that exceeds the buffer.
+  // A message of an invalid size is received as well, and then rejected, because it would otherwise
+  // stay at the head of the queue forever. The kernel drops the part that exceeds the buffer.
   std::vector<std::byte> bytes(fits ? message_bytes : sizeof(FrameHeader));
   Received received = ReceiveBytes(channel, bytes);
   if (received.bytes < 0) return PeerGone(received.error);

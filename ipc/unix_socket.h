@@ -38,7 +38,9 @@ Result<PeerIdentity> GetPeer(int socket);
 // right after accept, because the pid could be reused later.
 Result<UniqueFd> OpenPeerPidfd(int socket);
 
-// Connects to a server. kUnavailable, with the path, if no server answers.
+// Connects to a server. kUnavailable if no server answers, kPermissionDenied if the socket file
+// denies access, kTimedOut if the server does not accept before the deadline. The messages name the
+// path.
 Result<UniqueFd> ConnectUnix(const std::string& path, Deadline deadline);
 
 // ---- blocking, for clients
@@ -127,8 +129,9 @@ class Outbox {
     return Add(static_cast<std::uint16_t>(T::kType), request, *payload, std::move(fds));
   }
 
-  // Sends as much as the socket accepts. Returns true if nothing is left, false if it must be
-  // called again when the socket is writable. kDisconnected if the peer has closed the connection.
+  // Sends as much as the socket accepts. Returns true if nothing is left, and false if the caller
+  // must call Flush again when the socket is writable. kDisconnected if the peer has closed the
+  // connection.
   Result<bool> Flush(int socket);
 
   bool empty() const { return frames_.empty(); }

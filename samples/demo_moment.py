@@ -6,8 +6,8 @@ JOINED_MS = 0.2  # Device times with a smaller pause in between are drawn as one
 
 
 def lanes(trace):
-    """Returns when the device was charged to each, when train was preempted, and serve's requests from arrival to end,
-    in ms."""
+    """Returns the spans in which the device was charged to serve and to train, the times at which train was preempted,
+    and serve's requests from arrival to end, in ms."""
     events = trace["traceEvents"]
     tracks = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
     clients = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
@@ -42,9 +42,9 @@ def joined(spans):
 
 
 def choose(trace):
-    """Chooses the request of median latency among those that arrive while train has the device, preferably one that
-    preempts it. Returns its latency, and all other times relative to its arrival; None if the trace has no such
-    request."""
+    """Chooses the request of median latency among those that arrive while train has the device, or, if there are any,
+    among those that preempt train. Returns the latency of the request, and all other times relative to its arrival;
+    None if the trace has no such request."""
     found = lanes(trace)
     last = max((end for _, end in found["train"]), default=0)
     candidates = [(ended - arrived, arrived) for arrived, ended in found["requests"]

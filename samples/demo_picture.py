@@ -2,7 +2,7 @@
 """Draws a demo's run as SVG: the latencies of serve's requests, and the use of the device while one of them waited."""
 import math
 
-# For light and dark; serve and train have the same colours as on the page.
+# Colours in light and in dark mode. serve and train have the colours of the page that shows the picture.
 COLOURS = {"alone": ("#5b6770", "#a0abb5"), "fifo": ("#8a3ffc", "#be95ff"), "priority": ("#0f7b6c", "#3ddbd9"),
            "serve": ("#d55e00", "#ff9248"), "train": ("#00568c", "#4797d9"), "preempted": ("#b3261e", "#ff8f86"),
            "ink": ("#222222", "#e4e9f0"), "line": ("#dddddd", "#39424d"), "ground": ("#ffffff", "#0e1217")}
@@ -11,7 +11,7 @@ WIDTH, LEFT, RIGHT = 800, 150, 20
 CHART_TOP, CHART_HEIGHT = 40, 200
 LANE_HEIGHT, STRIP_GAP = 22, 40
 AROUND = (0.25, 0.15)  # Fractions of the longer request that are shown before and after it.
-# Shares of requests that are marked on the axis; each further step from 0 to 1 is ten times rarer.
+# Shares of requests that are marked on the axis.
 MARKS = (0, 0.5, 0.9, 0.99)
 SHARES = [percent / 100 for percent in range(1, 100)]
 
@@ -72,7 +72,7 @@ def latency_chart(quantiles_ms):
 
 
 def device_strip(top, moment, begin, end):
-    """Draws the request above, and the device time of serve and train below."""
+    """Draws the request and serve's device time in one lane, and train's device time in a second lane below."""
     def x_of(at):
         return LEFT + (min(max(at, begin), end) - begin) / (end - begin) * (WIDTH - LEFT - RIGHT)
 
@@ -102,14 +102,14 @@ def strips(top, moments):
 
 
 def style():
-    """Follows the reader's dark mode; programs that ignore styles draw it light."""
+    """Returns a style that follows the reader's dark mode. Programs that ignore styles draw the picture light."""
     dark = " ".join(f".{name}{{fill:{colours[1]}}} .stroke-{name}{{stroke:{colours[1]}}}" for name, colours in COLOURS.items())
     return f"<style>@media (prefers-color-scheme: dark) {{{dark}}}</style>"
 
 
 def draw(quantiles_ms, moments):
-    """quantiles_ms: by phase, the latencies of SHARES. moments: by phase, of demo_moment; without phases that have
-    none."""
+    """quantiles_ms: by phase, the latencies of SHARES. moments: by phase, the results of demo_moment.choose that are
+    not None."""
     top = CHART_TOP + CHART_HEIGHT + 50
     parts = latency_chart(quantiles_ms)
     if moments:

@@ -16,7 +16,7 @@ P99_TO_FIFO_MAX = 0.5
 P99_TO_ALONE_MAX = 1.5
 GAP_USED_MIN = 0.8
 LOAD_RANGE = (0.2, 0.45)
-KERNEL_MS_MAX = 20  # Of train, alone, because a request may have to wait for the end of a kernel.
+KERNEL_MS_MAX = 20  # Limit of train's longest kernel, because a request may have to wait for a kernel to end.
 
 PHASES = ("alone", "fifo", "priority")
 RESAMPLES = 1000
@@ -24,8 +24,7 @@ CONFIDENCE = 0.95
 
 
 def percentile(values, fraction):
-    """Returns the smallest value that at least this fraction of them does not exceed, or the largest one if there are
-    too few."""
+    """Returns the smallest of the values such that at least this fraction of all values is not larger."""
     return sorted(values)[max(math.ceil(fraction * len(values)) - 1, 0)]
 
 
@@ -120,7 +119,7 @@ def summarise(work, latency_target_ms):
 
     serve = {phase: serve_summary(all_rounds.latencies_ms(phase, numbers), all_rounds.p99_ms(phase, numbers), latency_target_ms)
              for phase in PHASES}
-    # Measured, not the requested load: the share of the time in which a request was being answered.
+    # The measured load, not the requested one: the share of the time in which a request was being answered.
     serve["load"] = sum(run["busy"] for run in all_rounds.serve["alone"]) / len(numbers)
     serve["service_ms"] = percentile([run["service_ms"] for run in all_rounds.serve["alone"]], 0.5)
     serve["latency_target_ms"] = latency_target_ms
@@ -139,7 +138,8 @@ def summarise(work, latency_target_ms):
 
 
 def moment_of(work, phase):
-    """Returns None if the round was too short to be traced, or no request met train."""
+    """Returns the chosen moment of a phase; None if its round was too short to be traced, or if no request arrived
+    while train had the device."""
     trace = work / f"trace.{phase}.json"
     return demo_moment.choose(json.loads(trace.read_text(encoding="utf-8"))) if trace.exists() else None
 

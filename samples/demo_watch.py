@@ -15,7 +15,7 @@ import sys
 import time
 
 PERIOD_S = 0.1
-HOST_STEAL_EVERY = 5  # Samples.
+HOST_STEAL_EVERY = 5  # Number of samples per reading of the host steal.
 
 
 def ask(ctl, socket, command):

@@ -26,12 +26,12 @@ class ArrivalPredictor {
  public:
   // Minimum number of gaps for a prediction.
   static constexpr std::size_t kGapsMin = 4;
-  // A gap may be shorter or longer than an observed one by this fraction.
+  // A gap may be shorter or longer than an observed one by the observed gap divided by this.
   static constexpr int kJitterDivisor = 16;
 
   struct Prediction {
     TimePoint earliest{};  // Equals `now` if the request may arrive at any time.
-    // Time at which the prediction changes without an arrival. Empty if it does not.
+    // Time at which the prediction changes without an arrival. Empty if no such change is due.
     std::optional<TimePoint> changes_at;
   };
 

@@ -30,9 +30,9 @@ class ChargeMeter {
     std::uint64_t level_at_start = 0;
   };
 
-  // Sets the total time to exclude until the next start or end. The total never decreases. Time
-  // that is detected late may exceed the interval since the last start or end. The remainder is
-  // deducted from later intervals, until nothing is in flight.
+  // Sets the total of all excluded time, which takes effect at the next start or end. The total
+  // never decreases. Time that is detected late may exceed the interval since the last start or
+  // end. The remainder is deducted from later intervals, until nothing is in flight.
   void Exclude(Duration total) { excluded_ = total; }
 
   Entry Start(Duration predicted, TimePoint now);

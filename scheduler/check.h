@@ -8,8 +8,8 @@
 namespace gpushared::scheduler {
 
 // Terminates the process when one of our own invariants is false. Always enabled. Duplicates
-// gpushared/check.h, because the code of this directory depends only on itself and the standard
-// library.
+// gpushared/check.h, because the scheduler library uses no code of other directories, only two
+// headers with constants (gpushared/limits.h and gpushared/scheduling_class.h).
 inline void Check(bool holds, const char* invariant, const char* file = __builtin_FILE(),
                   int line = __builtin_LINE()) {
   if (holds) [[likely]]

@@ -118,7 +118,7 @@ class DeadlinePolicy final : public Policy {
   // Accounts for the time that others spent alongside requests with a target. Called before every
   // event.
   void AdvanceTo(TimePoint now);
-  // Moves the client to its present level after a change that affects it.
+  // Moves the client to its present level after a change that may affect the level.
   void Place(State& state, TimePoint now);
   void Enlist(State& state);
   void Delist(const State& state);
@@ -201,12 +201,13 @@ class DeadlinePolicy final : public Policy {
   // Whether the members below, about the pause until the next request, are outdated.
   bool pause_is_dirty_ = false;
   std::optional<TimePoint> pause_holds_until_;
-  // Whether there are idle clients whose next request must meet its target.
+  // Whether a client without open requests is waited for (State::is_waited_for).
   bool is_waiting_ = false;
-  // The smallest slack of a request of any client; at least the preemption latency if the request
-  // may be late.
+  // The smallest slack of the next request of any client that is waited for. If that request may be
+  // late (MayRiskStop), its slack counts as at least the preemption latency.
   Duration fresh_slack_{};
-  // fresh_slack_, bounded by the smallest headroom or by the preemption latency.
+  // fresh_slack_, or less: bounded for each client by the larger of the client's headroom and the
+  // preemption latency.
   Duration tolerance_{};
   // Span in which the device must be free of other work.
   std::optional<ArrivalPredictor::Span> quiet_;

@@ -18,7 +18,7 @@ constexpr int kLaunchBubblesAhead = 2;
 // A command outlives its prediction when it has been charged this many times the prediction. A
 // prediction is a 0.9 quantile, so one command in ten exceeds it, mostly by little.
 constexpr int kOutlivedTimes = 2;
-// How often a command that shares the device is checked before it outlives its prediction.
+// A command is checked at most this many times per LaneOptions::outlived_after.
 constexpr int kChecksPerOutlived = 8;
 // A smaller lookahead would not shorten any request noticeably.
 constexpr Duration kLookaheadMin = std::chrono::microseconds(20);
@@ -460,7 +460,8 @@ std::optional<Action> DeviceLane::TakeOutlived(TimePoint now) {
     const auto is_of_stream = [&](const InFlight& each) {
       return each.client == command.client && each.stream == command.stream;
     };
-    // A later command of the same stream on the device would run between the two parts of this one.
+    // All commands of the stream on the device must be able to stop, because a later one would
+    // otherwise run between the two parts of this one.
     const bool can_all_stop =
         std::all_of(in_flight_.begin(), in_flight_.end(), [&](const InFlight& each) {
           return !is_of_stream(each) || each.stoppable || each.stops_late;

@@ -34,8 +34,8 @@ struct LaneOptions {
   // the window could never run. A client that has the device to itself gets one more. Larger values
   // let long commands of one class run side by side.
   std::size_t beyond_window_max = 1;
-  // A stoppable command may have one more stoppable command of its stream after it on the device,
-  // which is stopped with it.
+  // Whether one stoppable command may follow another one of the same stream on the device. Both are
+  // then stopped together.
   bool chains_stops = false;
   // Minimum time on the device after which a command that stops late (LaneCommand::stops_late)
   // outlives its prediction. The command must also have been charged twice the prediction.
@@ -119,11 +119,11 @@ class DeviceLane {
   void ExpectRequest(ClientId client, TimePoint at, TimePoint now);
 
   // Sets the launch bubble: device idle time between the end of a command and the start of one that
-  // is submitted when that end is noticed. Equals the window until the first call.
+  // is submitted when that end is noticed. Until the first call, lookahead() equals the window.
   void SetLaunchBubble(Duration launch_bubble);
 
-  // Sets the total host steal, which never decreases: time in which the host kept the device from
-  // running. It is charged to no client.
+  // Sets the total host steal, that is, the time in which the host kept the device from running.
+  // The total never decreases. Host steal is charged to no client.
   void SetHostSteal(Duration total) { meter_.Exclude(total); }
   Duration host_steal() const { return meter_.excluded(); }
 
@@ -157,9 +157,9 @@ class DeviceLane {
   // See ChargeMeter.
   Duration uncharged() const { return meter_.uncharged(); }
   Duration window_used() const { return window_used_; }
-  // Predicted time that a windowed stream may have on the device after its oldest command. While an
-  // urgent client is connected, it is just long enough to keep the device busy until more can be
-  // submitted. Otherwise only the window bounds it.
+  // Returns the predicted time that a windowed stream may have on the device after the stream's
+  // oldest command. While an urgent client is connected, this time is just long enough to keep the
+  // device busy until more can be submitted. While none is connected, only the window bounds it.
   Duration lookahead() const { return urgent_count_ > 0 ? lookahead_ : options_.window; }
   bool has_urgent_client() const { return urgent_count_ > 0; }
   const LaneOptions& options() const { return options_; }
@@ -206,7 +206,7 @@ class DeviceLane {
     // Whether a stop was decided whose action has not been returned yet.
     bool stop_pending = false;
     bool windowed = false;
-    // Whether the client was removed, so that the policy has dropped the command.
+    // Whether the client was removed, so that no event of the command is reported to the policy.
     bool orphan = false;
     ShareCaps::Set caps;
     Duration billed{};  // Time billed to the client's caps so far.
@@ -218,13 +218,14 @@ class DeviceLane {
   void OnQueueChanged(ClientId client, TimePoint now);
   void ReportHead(ClientId client, Client& state, TimePoint now);
   bool Admits(ClientId client, const Client& state) const;
-  // Returns false if a capped client that the window does not bound has too much work on the
-  // device, which would become debt when its cap closes.
+  // Returns false if the client, which is capped but not bounded by the window, would have too much
+  // work on the device. That work would become debt when the client's cap closes.
   bool IsWithinOwnWindow(ClientId client, const Client& state) const;
   // Whether the client's next command can be stopped together with the only windowed command in
   // flight.
   bool IsChained(ClientId client, const LaneCommand& next) const;
-  // Predicted time on the device after the oldest windowed command of that stream.
+  // Returns the predicted time of all windowed commands of that stream on the device except the
+  // oldest one.
   Duration GetTimeAfterOldest(ClientId client, std::uint32_t stream) const;
   bool IsWindowed(const Client& state) const;
   Action Submit(const Decision& decision, Client& state, TimePoint now);

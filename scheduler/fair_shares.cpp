@@ -54,7 +54,7 @@ void FairShares::Remove(ClientId client, TimePoint now) {
   Charge(ShareFor(account).charged, ShareFor(account).weight, Duration(account.pending_ns));
   Withdraw(account, now);
   const std::size_t slot = account.group;
-  // All accounts after it move up by one place, and the last places become free.
+  // All accounts after the removed one move up by one place, and the last places become free.
   for (LevelState& level : levels_) {
     level.ForgetAccount(accounts_.size() - 1);
     level.ForgetGroup(groups_here_ - 1);

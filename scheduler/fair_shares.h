@@ -72,9 +72,9 @@ class FairShares {
   // over if another client has a smaller virtual time, otherwise runs the client with the smallest.
   Decision Pick(Level level, TimePoint now);
   // Returns the decision for levels `highest` to `lowest`, in ascending order, that have the device
-  // to themselves. A lower level starts work only while no higher one has anything ready or
-  // on the device, and not before `hold_off` has passed since. When higher work becomes ready,
-  // stoppable lower work is stopped immediately.
+  // to themselves. A lower level starts work only when no higher one has had anything ready or on
+  // the device for `hold_off`. When higher work becomes ready, stoppable lower work is stopped
+  // immediately.
   Decision PickByLevel(Level highest, Level lowest, Duration hold_off, TimePoint now);
   // Stops a client of the level; HasStoppable must hold.
   Decision StopOne(Level level);
@@ -133,8 +133,8 @@ class FairShares {
   struct Group {
     std::optional<std::uint64_t> number;  // Empty for a client without a group.
     std::size_t clients = 0;              // 0 once all have left; the slot can then be reused.
-    std::size_t place = 0;                // Groups are ordered by the place of their first client.
-    std::size_t first = 0;                // Place of the group's first client.
+    std::size_t place = 0;                // Index in group_at_, in the order of `first`.
+    std::size_t first = 0;                // Place of the group's first client in accounts_.
     std::array<Share, kLevelsMax> shares{};
   };
   struct LevelState {
@@ -150,7 +150,7 @@ class FairShares {
     SmallestKey active_used;  // Virtual time used, if a client is ready, running or pausing.
     // Keys of its accounts, by place.
     SmallestKey pauses;     // paused_since in ns.
-    SmallestKey uncharged;  // uncharged_since in ns, if its command can be stopped.
+    SmallestKey uncharged;  // uncharged_since in ns, if the account has a stoppable command.
 
     void ForgetGroup(std::size_t place) {
       for (SmallestKey* keys : {&ready_keys, &absent_keys, &active_used}) {
@@ -200,7 +200,8 @@ class FairShares {
   void Withdraw(Account& account, TimePoint now);
   void Enter(Account& account);
   void Leave(Account& account, TimePoint now);
-  // Called after one of the level's counts has decreased.
+  // Sets inactive_since if the level has become inactive. Called after one of its counts has
+  // decreased.
   static void RecordLess(LevelState& level, TimePoint now);
   // Returns the time until which the level waits for clients that are not ready but precede `best`
   // (of `group`) by virtual time, within their group or as a group.

@@ -50,8 +50,8 @@ struct LaneRules {
 //   * OnRequestEnded is called once per OnRequestBegan, unless the client was removed before. At
 //     most kOpenRequestsMax requests of a client are open, with distinct numbers, and none arrived
 //     later than `now`.
-//   * The lane may stop commands on its own; `stop_asked` is set only for stops that the policy
-//     decided.
+//   * The lane may stop commands on its own; Ended::stop_asked is set only for stops that the
+//     policy decided.
 //
 // A client may be removed with commands ready or on the device. The policy must then forget the
 // client, because no further events about the client's commands follow.

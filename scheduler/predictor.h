@@ -74,9 +74,9 @@ class Predictor {
   // Returns all keys with samples, in ascending order of their last sample. Another predictor that
   // receives them in this order, as one sample each, makes the same predictions.
   std::vector<KnownCost> Known() const;
-  // Returns one of kKnownParts parts of the same list, unordered, for a thread that must not be
-  // busy for long. A key that is not replaced is in exactly one part, even if samples are added in
-  // between.
+  // Returns one of kKnownParts parts of the list that Known returns, unordered, for a thread that
+  // must not be busy for long. A key that is not replaced is in exactly one part, even if samples
+  // are added between the calls.
   std::vector<KnownCost> KnownPart(std::size_t part) const;
   static void SortByAge(std::vector<KnownCost>& costs);
   std::uint64_t samples() const { return samples_; }  // Total number of samples added.

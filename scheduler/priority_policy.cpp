@@ -83,8 +83,9 @@ void PriorityPolicy::OnStarted(ClientId client, const Head& head, TimePoint now)
 void PriorityPolicy::OnEnded(ClientId client, const Ended& ended, TimePoint now) {
   EarnUpTo(now);
   if (floor_ppm_ > 0 && shares_.GetLevel(client) == kLowest) {
-    // Device time that the low class had in gaps counts against the floor, up to one slice, because
-    // device time in an idle period of the others must not cost the class its floor much later.
+    // Device time that the low class had in gaps counts against the floor. It counts up to one
+    // slice only, because a long idle period of the others must not cost the class its floor much
+    // later.
     owed_ns_ = std::max<std::int64_t>(owed_ns_ - ended.held.count(), -slice_.count());
   }
   shares_.OnEnded(client, ended, now);

@@ -11,14 +11,15 @@
 
 namespace gpushared::scheduler {
 
-// Serves the high class before the normal class, and that before the low class. Inside a class
-// device time is shared by weight.
+// Serves the high class before the normal class, and the normal class before the low class. Inside
+// a class device time is shared by weight.
 //
 // A lower class fills gaps: its work starts only while no higher class has anything ready or on the
 // device, and only a hold-off time after that, so that short pauses inside one request do not let
 // lower work in. When higher work becomes ready, stoppable lower work is stopped immediately. With
-// a floor, the low class earns that share of the time in which it has work. Whenever it has earned
-// a slice it gets one, and the device is first drained of higher work.
+// a floor, the low class earns the floor's share of the time in which the class has work. Whenever
+// the class has earned a slice, the device is drained of higher work and then runs low work for a
+// slice.
 //
 // A client of the high class may announce a request. Stoppable lower work is then stopped in time
 // for the request, and non-preemptible work that would last beyond the announced time does not

@@ -11,13 +11,13 @@
 
 namespace gpushared::scheduler {
 
-// Holds the last kCapacity samples of a duration, and their quantiles.
+// Holds the last kCapacity samples of a duration, and computes their quantiles.
 //
 // The k-th smallest of n samples estimates the k/(n + 1) quantile without bias for any
 // distribution. Source: Hyndman and Fan, Sample Quantiles in Statistical Packages, The American
-// Statistician 50(4), 1996, definition 6. A window forgets by count: after kCapacity more samples
-// nothing remains of former behaviour, and one outlier of 19 does not affect their 0.9 quantile. No
-// estimator of constant size with exponential decay has both properties.
+// Statistician 50(4), 1996, definition 6. A window of samples has two properties: after kCapacity
+// more samples nothing remains of former behaviour, and one outlier of 19 does not affect their 0.9
+// quantile. No estimator of constant size with exponential decay has both.
 //
 // Thread-compatible value; never allocates.
 template <std::size_t kCapacity>

@@ -159,7 +159,8 @@ void Residency::OnSwapped(ClientId client, const MemoryUsage& memory, TimePoint 
   if (after < before && !state.can_run() && std::exchange(state.is_resident, false)) {
     if (!state.parking.is_parked) ++state.swaps.times_out;
   }
-  // Before the client was parked, the device may not have swapped anything yet.
+  // If the device had never swapped anything before, Park could promise nothing. The swap-out of
+  // this client has given the first sample.
   if (state.parking.is_parked && after == 0 && !state.parking.promised) {
     PromiseWake(state);
   }
@@ -244,8 +245,8 @@ void Residency::ParkIdleClients(TimePoint now) {
         client.requested_bytes > 0 || client.memory.resident_bytes == 0) {
       continue;
     }
-    // The residency period limits the part of the time that is spent on swaps, also for a client
-    // that has a command whenever it was parked.
+    // A client is not parked within its residency period, so that the part of the time spent on
+    // swaps stays limited even if the client submits a command shortly after each parking.
     const TimePoint at =
         std::max(std::max(client.idle_since, client.resident_since) + client.grant.idle_after,
                  client.resident_until);

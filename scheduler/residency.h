@@ -23,11 +23,12 @@ struct ResidencyOptions {
   // swapped in.
   bool suspends_for_swap_in = false;
   // Residency period of a client, as a multiple of its swap-in cost: 9 spends a tenth of the time
-  // on swaps. The cost is the number of bytes times the usual time per byte, which is the median of
-  // the last 15 swap-ins of at least swap_bytes_max, because a client whose swaps happened to be
-  // slow must not get a longer period than clients of the same class. A period is based on the mean
-  // of the last two costs, so that alternating cheap and expensive swap-ins get equal periods while
-  // the total stays the same.
+  // on swaps. The cost is the number of bytes times the usual time per byte: the median of the last
+  // 15 swap-ins of at least swap_bytes_max. The real time of the swap-in is not used, because a
+  // client whose swaps happened to be slow must not get a longer period than clients of the same
+  // class; only for a smaller swap-in, the cost is the shorter of the two times. A period is based
+  // on the mean of the last two costs, so that alternating cheap and expensive swap-ins get equal
+  // periods while the total stays the same.
   int residency_factor = 9;
   Duration residency_min = std::chrono::milliseconds(20);
   Duration residency_max = std::chrono::seconds(60);
@@ -98,7 +99,8 @@ struct MemoryAction {
   Kind kind = Kind::kSuspend;
   ClientId client;
   std::uint64_t bytes = 0;
-  // The client that a swap is made for, and whether its guarantee covers its need.
+  // The client for which a swap is made, and whether that client's guarantee covers its memory and
+  // its pending request.
   ClientId beneficiary;
   bool is_guaranteed = false;
 };
@@ -107,22 +109,23 @@ struct MemoryAction {
 struct MemorySwaps {
   std::uint64_t out_bytes = 0;
   std::uint64_t in_bytes = 0;
-  std::uint64_t times_out = 0;  // Number of times that it lost memory which its next commands need.
+  std::uint64_t times_out = 0;  // Evictions of memory that the client's next commands need.
 };
 
-// Whether an operator or the option idle_after has parked a client, and its wakes.
+// Whether a client is parked, by an operator or by the option idle_after, and statistics of its
+// wakes.
 struct ParkingState {
   bool is_parked = false;
-  bool is_held = false;  // Its own commands do not wake it.
-  // Upper bound of the next wake's duration, or of the last one's after a wake, estimated when the
-  // client was parked. Empty for a client beyond its guarantee, which waits for its turn, and
-  // before the first swap.
+  bool is_held = false;  // Whether only an operator, not a command, can wake the client.
+  // Upper bound of the duration of the next wake (after a wake: of that wake), estimated when the
+  // client was parked. Empty before the first swap, and if the client is beyond its guarantee and
+  // therefore has to wait for its turn.
   std::optional<Duration> promised;
   Duration last_wake{};
   std::uint64_t wakes = 0, wakes_promised = 0, wakes_in_time = 0;
 };
 
-// Swap bandwidth, and the wait of memory requests that a guarantee covers.
+// Swap bandwidth, waits of memory requests that a guarantee covers, and wakes of parked clients.
 struct MemoryRequestStats {
   // Median over the last 15 swaps of at least 1 MiB; 0 before the first one.
   std::uint64_t out_bytes_per_s = 0;
@@ -131,7 +134,8 @@ struct MemoryRequestStats {
   std::uint64_t requests = 0;
   Duration longest_wait{};
   std::uint64_t parked = 0;  // Clients that are parked now.
-  // Wakes since the device started, those with a promised duration, and those that kept it.
+  // Wakes since the device started, those with a promised duration, and those that took no longer
+  // than promised.
   std::uint64_t wakes = 0, wakes_promised = 0, wakes_in_time = 0;
   Duration longest_wake{};
 };
@@ -152,7 +156,8 @@ struct MemoryRequestStats {
 // next commands touch further memory. A period is proportional to the swap-in cost. Swaps that only
 // replaced the client's own memory do not count, because they delayed no other client.
 //
-// Eviction order: the lowest class first. Within a class idle clients come first, the one idle for
+// Eviction order: parked clients first, then the lowest class. Within a class idle clients come
+// first, the one idle for
 // longest before the others. Among busy clients the victim is the one swapped in last, because its
 // next turn is the furthest in the future.
 //
@@ -187,8 +192,8 @@ class Residency {
   void Park(ClientId client, bool is_held, TimePoint now);
   void Wake(ClientId client, TimePoint now);
   ParkingState GetParking(ClientId client) const;
-  // Requests `bytes` of memory for the client when the device has fewer free. A client has at most
-  // one pending request. Answered by kMemoryRequest or kNoMemory.
+  // Requests `bytes` of memory for the client. Called if the device has fewer free bytes. A client
+  // has at most one pending request. Answered by kMemoryRequest or kNoMemory.
   void RequestMemory(ClientId client, std::uint64_t bytes, TimePoint now);
 
   // Reports that no command of a suspended client is left on the device. The caller reports this
@@ -220,8 +225,8 @@ class Residency {
   // after Next returned nothing.
   std::uint64_t WantedBytes(ClientId client) const;
   MemorySwaps GetSwaps(ClientId client) const;
-  // Returns the total time in which the client had commands or a memory request while its memory
-  // was not resident.
+  // Returns the total time for which the client waited for memory, either for a memory request or
+  // for a swap-in.
   Duration WaitedFor(ClientId client, TimePoint now) const;
   // Returns whether the guarantees of others leave too little for what the client needs, so that it
   // must wait until one of them frees memory.
@@ -263,9 +268,9 @@ class Residency {
     Duration waited{};  // Total of all earlier waits, without the current one.
     MemorySwaps swaps;
     ParkingState parking;
-    std::optional<TimePoint> wakes_since;      // Woken, but not yet resumed.
+    std::optional<TimePoint> wakes_since;      // Set from the wake until the client can run.
     Duration wake_estimate{};                  // See PromiseWake.
-    std::optional<TimePoint> suspended_since;  // Until its commands have ended.
+    std::optional<TimePoint> suspended_since;  // Set from the suspension until the first swap.
 
     // Returns whether no command of the client runs or will start.
     bool is_quiet() const { return is_suspended && is_drained; }
@@ -305,7 +310,7 @@ class Residency {
       return requested_bytes > 0 || (!can_run() && (is_busy || is_within_guarantee()));
     }
     bool is_in_residency_period(TimePoint now) const { return is_resident && now < resident_until; }
-    // Returns whether its next commands touch more than was swapped in.
+    // Returns whether, in its residency period, the client needs more than was swapped in.
     bool wants_more(TimePoint now) const { return is_in_residency_period(now) && !can_run(); }
     // Returns whether the guarantee covers the client's memory, its pending request included.
     bool is_guaranteed() const {

@@ -10,8 +10,8 @@ namespace gpushared::scheduler {
 namespace {
 
 constexpr std::uint32_t kWhole = kSharePerMilleMax;
-// Minimum interval between reviews of an open cap's credit, hence also the most by which a command
-// may overdraw the cap.
+// Minimum interval between reviews of an open cap's credit. A stoppable command can therefore
+// overdraw the cap by little more than this time.
 constexpr Duration kReviewMin = std::chrono::microseconds(100);
 // Upper bound of times, so that products fit into 64 bits.
 constexpr Duration kEarnedMax = std::chrono::hours(1000);

@@ -10,8 +10,9 @@
 
 namespace gpushared::scheduler {
 
-// Up to `limit` entries in order of addition. Fast for removal near the front, because commands
-// mostly complete in the order in which they were submitted. Allocates on construction only.
+// Up to `limit` entries in order of addition. Removal near the front is fast; most removals are
+// there, because commands mostly complete in the order of submission. Allocates on construction
+// only.
 //
 // Thread-compatible. Pointers are valid until the next Add or Remove.
 template <typename Entry>

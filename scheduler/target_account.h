@@ -51,7 +51,7 @@ class TargetAccount {
   // Restores all abandoned targets, and returns how many there were.
   std::size_t TakeBack();
   std::size_t abandoned_count() const { return abandoned_count_; }
-  // Returns whether a request was abandoned within the last period of one target.
+  // Returns whether an open request was abandoned, and at most `target` has passed since then.
   bool IsOverloaded(TimePoint now) const;
 
   void OnStarted(Duration predicted, TimePoint now);
@@ -88,12 +88,12 @@ class TargetAccount {
   // Records that the client expects its next request; see ArrivalPredictor.
   void OnHint(TimePoint at, Duration overdue) { arrivals_.OnHint(at, overdue); }
 
-  // Returns whether a request has ended, so that needs can be estimated.
+  // Returns whether the need of a request has been measured, so that needs can be estimated.
   bool knows() const { return knows_; }
   // Returns by how much the start of a request that arrives at an idle device may be delayed.
   Duration FreshSlack() const;
-  // Returns whether others may make one more request late, because few of the client's requests
-  // were late: fewer than one in a hundred.
+  // Returns whether other clients may make one more request late: fewer than one in a hundred of
+  // this client's requests have been late.
   bool MayBeLate() const { return late_credit_ > 0; }
   // Returns the time that others may add to the client's requests without making slow ones late:
   // half of the slack of the slowest recent request, without the time added by others and without a
@@ -122,7 +122,8 @@ class TargetAccount {
   }
   void Learn(const Open& request, Duration disturbed, TimePoint now);
 
-  // Adjacent to each other and to `target`, because every plan reads them.
+  // The members up to open_count_ are adjacent to each other and to `target`, because every plan
+  // reads them.
   Duration done_{};  // Predicted time of commands that ended for the open requests.
   Duration running_{};
   // Time at which the running command started or the previous one ended.
@@ -148,7 +149,7 @@ class TargetAccount {
   std::array<Open, kOpenRequestsMax> open_{};  // The first open_count_ entries, by arrival.
   RecentSamples<19> needs_;
   RecentSamples<19> host_times_;
-  RecentSamples<64> latencies_;  // Without the time added by others.
+  RecentSamples<64> latencies_;  // Latencies without the time added by others.
   ArrivalPredictor arrivals_;
 };
 

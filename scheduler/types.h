@@ -19,8 +19,8 @@ namespace gpushared::scheduler {
 
 using Duration = std::chrono::nanoseconds;
 
-// Time since the scheduler was created. It has no `now()`: the driver of the scheduler (the
-// worker's device thread, or a simulation) passes the current time.
+// Clock that counts from the creation of the scheduler. The clock has no `now()`: the driver of the
+// scheduler (the worker's device thread, or a simulation) passes the current time.
 struct VirtualClock {
   using rep = Duration::rep;
   using period = Duration::period;
@@ -49,12 +49,12 @@ struct ClientSpec {
   std::uint32_t weight = 1;                // Relative share of device time, 1..kWeightMax.
   std::optional<Duration> latency_target;  // Latency target of each request, as set by the client.
   // Under policies with groups (`FairShares`), clients with the same number share what one client
-  // would have: a group has the weight of its heaviest client. Constant. Without a value the client
-  // forms a group alone.
+  // would have: a group has the weight of its heaviest client. A client never changes its group.
+  // Without a value the client forms a group alone.
   std::optional<std::uint64_t> group = std::nullopt;
 };
 
-// A request with a latency target, as marked by its client.
+// A request, as marked by its client.
 struct RequestMark {
   std::uint64_t number = 0;  // Unique among its client's open requests.
   // Arrival at the client, which may be earlier than the client's report.
@@ -78,7 +78,7 @@ struct PolicyOptions {
 struct TargetReport {
   std::uint64_t requests = 0;  // Ended requests of clients with a target.
   std::uint64_t met = 0;       // Ended requests that met their target.
-  // Abandoned requests by class, because not all targets could be met.
+  // Number, by class, of requests that were abandoned because not all targets could be met.
   std::array<std::uint64_t, kSchedulingClasses> abandoned{};
   // Number of times work started that could not be stopped in time for the next request.
   std::uint64_t at_risk = 0;
@@ -95,7 +95,7 @@ struct Head {
 
 // A command that left the device.
 struct Ended {
-  Duration held{};         // Device time charged to it.
+  Duration held{};         // Device time charged to the command.
   Duration predicted{};    // Head::predicted.
   bool stoppable = false;  // Head::stoppable.
   // Whether the policy stopped the command, which may nevertheless have ended normally.

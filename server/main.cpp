@@ -159,7 +159,7 @@ int ServeDevice(const Config& config) {
     with_functions.await_quiet = std::move(await_quiet);
     return device::CreateDevice(id, with_functions, std::move(wake));
   };
-  // The broker sets it to the UUID of the worker's GPU, or of an instance of one.
+  // The broker sets this variable to the UUID of the worker's GPU or MIG instance.
   const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
   const std::string uuid = visible == nullptr ? "" : visible;
   if (config.worker->device.starts_with("cuda:") && uuid.starts_with("GPU-")) {

@@ -49,7 +49,7 @@ class Option {
   Option Check(std::function<std::string(const std::string& text)> complaint) const;
 
   std::size_t count() const;  // Number of values given.
-  bool IsBare() const;        // The option was given without a value.
+  bool IsBare() const;        // Whether the option was given without a value.
 
  private:
   CLI::Option* option_;

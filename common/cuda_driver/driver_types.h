@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Own declarations of the parts of the CUDA driver's C interface that the server uses, so that it
-// can be built without CUDA headers. tests/server/device/cuda_driver_abi_test.cpp compares them
-// with the real header.
+// Own declarations of the parts of the CUDA driver's C interface that gpushared uses, so that
+// gpushared can be built without CUDA headers. tests/server/device/cuda_driver_abi_test.cpp
+// compares the declarations with the real header.
 
 #ifndef GPUSHARED_COMMON_CUDA_DRIVER_DRIVER_TYPES_H_
 #define GPUSHARED_COMMON_CUDA_DRIVER_DRIVER_TYPES_H_
@@ -31,7 +31,7 @@ using DriverGraph = struct GraphTarget*;
 using DriverNode = struct GraphNodeTarget*;  // Owned by its graph.
 using DriverExec = struct GraphExecTarget*;  // An instantiated graph.
 using KernelHandle = struct KernelTarget*;
-using DeviceNumber = int;             // Among the devices visible to this process.
+using DeviceNumber = int;             // Index among the devices visible to this process.
 using DeviceAddress = std::uint64_t;  // CUdeviceptr.
 using MemoryHandle = std::uint64_t;   // Physical memory, mapped or not.
 // Called on a thread of the driver; must not call the driver.
@@ -54,9 +54,9 @@ enum class ComputeMode : int { kDefault = 0, kProhibited = 2, kExclusiveProcess 
 
 enum class FunctionAttribute : int {
   kThreadsPerBlockMax = 0,
-  kSharedBytes = 1,  // Static, per block.
+  kSharedBytes = 1,  // Static shared memory per block.
   kConstantBytes = 2,
-  kLocalBytes = 3,  // Per thread.
+  kLocalBytes = 3,  // Local memory per thread.
   kRegisters = 4,
   kPtxVersion = 5,
   kBinaryVersion = 6,
@@ -82,11 +82,11 @@ inline constexpr unsigned kEventDisableTiming = 0x2;
 inline constexpr unsigned kHostPortable = 0x01;
 inline constexpr unsigned kHostDeviceMap = 0x02;
 inline constexpr unsigned kHostRegisterReadOnly = 0x08;
-// Keys of the `extra` array of a launch, which passes the whole argument buffer instead of separate
-// parameters.
+// Keys in the `extra` array of a launch. The array passes the whole argument buffer, instead of
+// separate parameters.
 inline constexpr std::uintptr_t kLaunchEnd = 0;
 inline constexpr std::uintptr_t kLaunchBuffer = 1;  // Followed by the buffer's address.
-// Followed by the address of its size, a std::size_t.
+// Followed by the address of a std::size_t with the buffer's size.
 inline constexpr std::uintptr_t kLaunchBufferBytes = 2;
 // Flags of cuStreamWriteValue.
 inline constexpr unsigned kWriteValueDefault = 0x0;

@@ -22,7 +22,8 @@ inline constexpr ErrorText kErrorTexts[] = {
 #undef GPUSHARED_CUDA_ERROR
 };
 
-// Returns one of the two texts; kInvalidValue for an unknown code, like the driver.
+// Sets `*to` to one of the two texts of the code. Like the driver, returns kInvalidValue and sets a
+// null pointer for an unknown code.
 inline Code ReportText(Code code, const char* ErrorText::*which, const char** to) {
   const auto* const found = std::ranges::find(kErrorTexts, code, &ErrorText::code);
   const bool is_known = found != std::end(kErrorTexts);

@@ -24,8 +24,8 @@ void PutFixedText(char (&field)[N], std::string_view text) {
   std::memcpy(field, text.data(), text.size());
 }
 
-// Reads text from a fixed-size field. Returns false if it has no terminator or a non-zero byte
-// after it.
+// Reads text from a fixed-size field. Returns false if the field has no terminator, or a non-zero
+// byte after the terminator.
 bool GetFixedText(std::span<const char> field, std::string& text);
 
 // Returns whether `text` is valid UTF-8 without control characters and without invisible characters

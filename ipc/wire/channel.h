@@ -29,7 +29,7 @@ enum class ChannelType : std::uint16_t {
   kAttach = 2,            // Broker: a new client. Fds: its socket and its pidfd.
   kSessionStarted = 3,    // Sent by the worker.
   kSessionEnded = 4,      // Worker. Also sent if an attach was rejected.
-  kAdminRequest = 5,      // Broker: a verb that workers answer, with its `request`.
+  kAdminRequest = 5,      // Broker: an Admin message with a verb that workers answer.
   kChannelReply = 6,      // Worker: answer to a request of the broker.
   kDrain = 7,             // Broker: accept no new sessions; exit after the last one has ended.
   kTerminateSession = 8,  // Sent by the broker.
@@ -68,7 +68,8 @@ inline constexpr std::size_t kOwnerTextBytes = 512;    // More than Owner::Parse
 inline constexpr std::uint32_t kRegistrySessionsMax = 1024;
 inline constexpr std::uint32_t kRegistryEndsMax = 128;
 inline constexpr std::uint32_t kKeepsMax = 256;
-// Sum of the header, the fixed part and the largest tail, which is a page of an admin reply.
+// Limit of a message without its frame header: the largest tail, which is a page of an admin reply,
+// and 1024 bytes for the fixed part.
 inline constexpr std::uint32_t kChannelMessageBytesMax = kPageTextBytesMax + 1024;
 
 struct Ready {
@@ -100,8 +101,8 @@ struct Attach {
   std::uint64_t quota_bytes = 0;       // Limit of the client's device memory.
   std::uint64_t guaranteed_bytes = 0;  // The part of the quota that is available at any time.
   std::uint64_t share_group = 0;       // Clients of one group share the portion of a single client.
-  // Caps on device time in thousandths: for all clients of the rule together, and for this client
-  // alone.
+  // Caps on device time, in thousandths: `rule_share` for all clients of the rule together, and
+  // `max_share` for this client alone.
   std::uint64_t rule_cap = 0;  // Identifies the cap that all clients of one rule share.
   std::uint32_t rule_share = kSharePerMilleMax;
   std::uint32_t max_share = kSharePerMilleMax;
@@ -111,7 +112,7 @@ struct Attach {
   SchedulingClass client_class = SchedulingClass::kNormal;
   // The most urgent class that the access rules allow to this client.
   SchedulingClass allowed_class = SchedulingClass::kNormal;
-  std::uint8_t isolation = 0;  // device::Isolation: how its kernels are confined to its memory.
+  std::uint8_t isolation = 0;  // device::Isolation of the client's kernels.
   // Whether the client connected to the main endpoint as root or as the server's own user, who can
   // control the server anyway.
   bool is_trusted = false;
@@ -230,7 +231,7 @@ struct Registry {
   // Identifies options and version of the broker that started the worker.
   std::uint64_t made_by = 0;
   std::uint64_t last_session = 0;  // Highest session number this worker has received.
-  std::uint32_t sessions = 0, ends = 0, keeps = 0;  // Number of messages that follow.
+  std::uint32_t sessions = 0, ends = 0, keeps = 0;  // Numbers of messages that follow.
 
   void Visit(Fields& f) {
     f.Constant("version", kChannelVersion);

@@ -235,8 +235,10 @@ struct LaunchCommand {
   std::uint32_t dynamic_shared_bytes = 0;
   std::uint32_t parameter_bytes = 0;
   bool parameters_in_staging_buffer = false;
-  StagingRange staging_parameters;               // Used if parameters_in_staging_buffer.
-  std::span<const std::byte> inline_parameters;  // Used otherwise; refers to the RecordCopy.
+  // The first is used if parameters_in_staging_buffer, else the second, which refers to the
+  // RecordCopy.
+  StagingRange staging_parameters;
+  std::span<const std::byte> inline_parameters;
 };
 
 struct CopyCommand {

@@ -17,7 +17,7 @@ namespace gpushared::ipc {
 
 // RecordHeader::op of a completion.
 enum class CompletionKind : std::uint8_t {
-  kError = 1,  // First error of the stream. The reply to DescribeError has its message.
+  kError = 1,  // First error of the stream. The reply to DescribeError has the error's message.
   // A kMark command was reached. Carries the command's times, and a code if the command was
   // skipped.
   kMark = 2,

@@ -248,7 +248,7 @@ void Printed::Visit(Fields& f) {
 
 std::optional<FrameRule> FirstFrameRules(std::uint16_t type) {
   if (NameIn(FirstMessages(), type).empty()) return std::nullopt;
-  // Accepts any version, so that the answer can name the version.
+  // Accepts frames of any protocol version, so that the rejection can name the peer's version.
   return FrameRule{sizeof(std::uint32_t), kFirstFrameBytesMax, 0};
 }
 std::optional<FrameRule> ClientFrameRules(std::uint16_t type) {

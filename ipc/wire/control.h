@@ -80,8 +80,8 @@ inline constexpr std::uint8_t kNoClass = 0xff;
 inline constexpr auto kClassMax = static_cast<std::uint64_t>(SchedulingClass::kLow);
 inline constexpr auto kStatusCodeMax = static_cast<std::uint64_t>(StatusCode::kInternal);
 inline constexpr std::uint32_t kLeaseTermsBytesMax = 2048;
-// Larger than the current hello, so that the hello of a later version can be read. Its first word
-// is the version in every protocol version.
+// Larger than the current hello, so that the hello of a later version can be read. The first word
+// of a hello is the version in every protocol version.
 inline constexpr std::uint32_t kFirstFrameBytesMax = 4096;
 
 // ---- hello
@@ -130,13 +130,14 @@ enum class AdminVerb : std::uint8_t {
   kDrain = 6,
   kExplain = 7,
   kEndpoints = 8,
-  kLease = 9,  // Creates an endpoint that exists as long as this connection.
+  kLease = 9,  // Leases an endpoint. The lease ends when this connection closes, or, with the term
+               // resume_within, that much later unless a request resumes the lease.
   kReload = 10,
   kUpgrade = 11,  // The broker re-executes its program file.
   kResume = 12,   // Makes a drained device or server accept clients again.
   kTrace = 13,    // Makes a device record its execution as long as this connection exists.
   kPark = 14,     // Moves a client's device memory to host memory.
-  kWake = 15,     // Ends kPark.
+  kWake = 15,     // Lets a parked client use the device again.
   kMove = 16,     // Moves a client to another device.
 };
 inline constexpr std::uint8_t kAdminVerbMax = 16;
@@ -151,7 +152,7 @@ struct AdminVerbFacts {
   std::uint32_t text_bytes_max = 0;  // Limit of Admin::terms.
   std::uint32_t text_bytes_min = 0;
 };
-const AdminVerbFacts& GetFacts(AdminVerb verb);  // Returns "unknown" for other numbers.
+const AdminVerbFacts& GetFacts(AdminVerb verb);  // The name is "unknown" for other numbers.
 inline std::string_view AdminVerbName(AdminVerb verb) { return GetFacts(verb).name; }
 
 struct Admin {
@@ -163,8 +164,8 @@ struct Admin {
   std::optional<SchedulingClass> client_class;
   std::optional<std::uint32_t> weight;
   std::optional<std::uint32_t> max_share;  // Thousandths of device time.
-  // For kExplain: 0 means the slowest known request. For kPark: 1 if the client's own commands do
-  // not wake it.
+  // For kExplain, the number of the request; 0 means the slowest known one. For kPark, 1 if the
+  // client's own commands do not wake the client, else 0.
   std::uint64_t request = 0;
   // Depends on the verb:
   // - kLease: the keys of an [[endpoint]], as TOML.
@@ -346,9 +347,9 @@ struct LoadModule {
 // Properties of a kernel that launches need not consider.
 struct KernelAttributes {
   std::uint32_t registers = 0;                 // 32-bit registers per thread.
-  std::uint32_t local_bytes = 0;               // Per thread.
+  std::uint32_t local_bytes = 0;               // Local memory per thread.
   std::uint32_t constant_bytes = 0;            // Size of the module's .const variables.
-  std::uint32_t dynamic_shared_bytes_max = 0;  // Per block.
+  std::uint32_t dynamic_shared_bytes_max = 0;  // Limit of dynamic shared memory per block.
   std::uint32_t ptx_version = 0;               // Target of the PTX: 80 for sm_80; 0 if unknown.
   std::uint32_t binary_version = 0;            // Architecture of the machine code that runs.
 };
@@ -462,7 +463,7 @@ inline constexpr std::uint64_t kPrintedBytesMax = std::uint64_t{64} << 20;
 struct SetKernelMemory {
   static constexpr MessageType kType = MessageType::kSetKernelMemory;
   static constexpr char kName[] = "SetKernelMemory";
-  std::uint64_t stack_bytes = 0;    // Per thread, for recursive calls.
+  std::uint64_t stack_bytes = 0;    // Stack of each thread, for recursive calls.
   std::uint64_t printed_bytes = 0;  // Limit of printed bytes kept until the client takes them.
   std::uint64_t heap_bytes = 0;
 
@@ -535,8 +536,8 @@ struct TakePrinted {
 struct Printed {
   static constexpr MessageType kType = MessageType::kPrinted;
   static constexpr char kName[] = "Printed";
-  std::uint64_t end = 0;      // Offset of the end of the part in all text ever printed, in bytes.
-  std::uint64_t dropped = 0;  // Bytes of all text ever printed that were not kept.
+  std::uint64_t end = 0;      // Bytes printed so far, up to and including this part.
+  std::uint64_t dropped = 0;  // Bytes printed so far that were not kept.
   // Arbitrary bytes, chosen by a kernel. The first kPrintedTextBytesMax are sent.
   std::string text;
 

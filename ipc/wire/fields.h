@@ -45,10 +45,10 @@ struct MessageLayout {
 template <typename T>
 const MessageLayout& GetLayout();
 
-// Visitor of a message's fields. Depending on its constructor it writes them to a payload, reads
-// them from one, or lists them. Each method of the first group handles one field: a writer reads
-// `value`, a reader sets it. Readers enforce limits: the first violation is recorded with the
-// field's name, value and limits, and nothing is read after it.
+// Visitor of a message's fields. Depending on the constructor, the visitor writes the fields to a
+// payload, reads them from a payload, or lists them. Each method from Version to Struct handles one
+// field: a writer reads `value`, a reader sets it. Readers enforce limits: the first violation is
+// recorded with the field's name, value and limits, and nothing is read after it.
 //
 // Thread-compatible. The payload and the layout must outlive the visitor.
 class Fields {
@@ -138,7 +138,7 @@ class Fields {
   }
   // Text within an element; the field is its length. Writers enforce the limit as well.
   void String(const char* name, std::string& text, std::uint32_t maximum);
-  // Length of the whole tail. Writers enforce the limit as well.
+  // Limits the length of the whole tail, also in a writer.
   void TailAtMost(std::uint32_t bytes);
 
   // Descriptors that accompany the message.

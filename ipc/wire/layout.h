@@ -35,7 +35,7 @@ inline constexpr std::uint32_t kParametersPerKernelMax = 4096;
 inline constexpr std::uint32_t kStagingBuffersMax = 64;
 inline constexpr std::uint32_t kStagingBufferBytesDefault = 16u << 20;
 inline constexpr std::uint32_t kStagingBufferBytesMax = 1u << 30;
-// Staging buffer sizes are multiples of this.
+// Sizes of staging buffers are multiples of this number.
 inline constexpr std::uint32_t kStagingBytesStep = 64u << 10;
 inline constexpr std::uint64_t kModuleImageBytesMax = 256u << 20;
 // Graphs: lists of commands that a client launches as one.
@@ -49,7 +49,7 @@ inline constexpr std::uint32_t kBuffersMax = 16384;
 inline constexpr std::uint32_t kChunksMax = 256;
 inline constexpr std::uint32_t kMappingsMax = 256;
 inline constexpr std::uint64_t kChunkBytesMax = std::uint64_t{1} << 30;
-// Addresses and sizes are multiples of this.
+// Addresses and sizes of chunks are multiples of this.
 inline constexpr std::uint64_t kChunkBytesStep = kMapPageBytes;
 
 // Launch geometry that no device exceeds; the limits of a device are at most these.
@@ -116,7 +116,7 @@ struct GateUse {
 };
 
 // Client to worker. Mapped read-write by the client and read-only by the worker. The client writes
-// every byte.
+// every byte, except for gate.passed, which the client's GPU writes.
 struct CommandSegment {
   // Position up to which the client has taken granules of the completion ring.
   alignas(kWriterSeparationBytes) std::atomic<std::uint64_t> completions_taken;

@@ -31,8 +31,8 @@ struct [[nodiscard]] Violation {
   bool ok() const { return field == nullptr; }
 };
 
-// Returns kProtocolViolation with "command rejected: launch grid x is 0, allowed: 1 to 2147483647
-// [stream 2 command 1841]".
+// Returns kProtocolViolation with a message such as "record rejected: launch grid x is 0, allowed:
+// 1 to 2147483647 [stream 2 command 1841]".
 Status DescribeViolation(const Violation& violation, const RecordCopy& record);
 
 // Validates `record` and fills in `command`, whose inline_parameters then refer to `record`. On
@@ -45,7 +45,8 @@ Violation ValidateCommand(const RecordCopy& record, Command& command);
 Violation ValidateCompletion(const RecordCopy& record, CompletionNotice& notice);
 
 // State of one client's ring, with which the worker checks that sequences have no gaps, that
-// streams exist, that waits refer to earlier commands, and that each request ends at most once.
+// streams exist, that waits refer to earlier commands, and that the requests of a stream neither
+// overlap nor end twice.
 //
 // Thread-compatible; belongs to the thread that takes the commands.
 class StreamLog {

@@ -7,7 +7,8 @@ namespace {
 
 constexpr int kTile = 16;  // Threads per block: kTile x kTile.
 
-// c[m x n] = op(a)[m x k] * op(b)[k x n], where op transposes the stored matrix.
+// c[m x n] = op(a)[m x k] * op(b)[k x n], where op transposes the stored matrix if kTransposeA or
+// kTransposeB is set, and otherwise has no effect.
 template <bool kTransposeA, bool kTransposeB>
 __device__ void Multiply(const float* a, const float* b, float* c, int m, int n, int k) {
   __shared__ float tile_a[kTile][kTile];
@@ -119,9 +120,9 @@ extern "C" __global__ void column_sums(const float* rows, float* sums, int count
   sums[column] = sum;
 }
 
-// gradient[character] = sum of the rows that embed() copied from it, in order instead of with
-// atomics, so that the result is reproducible. One block per character, one thread per float of a
-// row.
+// gradient[character] = sum of the rows that embed() copied from embedding[character]. The sum is
+// computed in order, without atomics, so that the result is reproducible. One block per character,
+// one thread per float of a row.
 extern "C" __global__ void embed_backward(const float* rows, const int* characters, float* gradient,
                                           int count, int width) {
   const int character = blockIdx.x, i = threadIdx.x;

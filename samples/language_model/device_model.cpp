@@ -15,7 +15,7 @@ namespace samples {
 namespace {
 
 constexpr std::uint32_t kTile = 16;      // Same as in language_model.cu.
-constexpr std::uint32_t kThreads = 128;  // Per block of the element-wise kernels.
+constexpr std::uint32_t kThreads = 128;  // Threads per block of the element-wise kernels.
 
 std::uint32_t Blocks(int count, std::uint32_t per_block) {
   return (static_cast<std::uint32_t>(count) + per_block - 1) / per_block;

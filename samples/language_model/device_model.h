@@ -33,7 +33,8 @@ class DeviceModel {
   std::span<const float> Probabilities(std::span<const int> contexts,
                                        std::chrono::nanoseconds age = std::chrono::nanoseconds(0));
 
-  // Queues one step of gradient descent and returns; `batch` has `rows` rows.
+  // Waits for all earlier commands, then queues one step of gradient descent and returns. `batch`
+  // has `rows` rows.
   void QueueStep(const Batch& batch, float rate);
   // Runs the step of QueueStep, and waits after every kernel. Returns the device time of the
   // longest kernel in milliseconds, which includes time in which other clients' work ran.
@@ -51,7 +52,7 @@ class DeviceModel {
               const Arguments&... arguments);
   void Multiply(const gpushared::Kernel& kernel, gpushared::DeviceAddress a,
                 gpushared::DeviceAddress b, gpushared::DeviceAddress c, int m, int n, int k);
-  // One thread per element; `arguments` follow the element count.
+  // Launches one thread per element. `arguments` are all arguments of the kernel.
   template <typename... Arguments>
   void Elementwise(const gpushared::Kernel& kernel, int count, const Arguments&... arguments);
   gpushared::DeviceAddress At(const gpushared::DeviceBuffer& buffer, std::size_t floats) const;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A character-level language model: which character follows the last kContext ones.
+// A character-level language model: which character follows the last Shape::context ones.
 //
 //   x = embedding of the context, concatenated    [context x embedding]
 //   h = tanh(x W1 + b1)                           [hidden]
@@ -18,8 +18,8 @@ namespace samples {
 
 inline constexpr int kCharacters = 96;  // Printable ASCII and the line feed.
 
-// Returns the index of a character, 0 to kCharacters - 1. Characters other than printable ASCII
-// count as a space.
+// Returns the index of a character, 0 to kCharacters - 1. Characters other than printable ASCII and
+// the line feed count as a space.
 int CharacterIndex(char character);
 
 struct Shape {
@@ -74,7 +74,7 @@ Batch Repeat(const Batch& batch, int times);
 int RowsForReferenceStep(const Shape& shape, int rows, double multiply_adds_max);
 
 // Returns which rows of answer `number` the reference computes, if all `answers` together may take
-// `multiply_adds_max` multiply-adds: at least one, and different ones for each answer.
+// `multiply_adds_max` multiply-adds: at least one row. The rows vary with `number`.
 struct RowRange {
   std::size_t first = 0, count = 0;
 };
@@ -82,7 +82,8 @@ RowRange RowsToCheck(const Shape& shape, int rows, std::size_t answers, std::siz
                      double multiply_adds_max);
 
 // Computes the model in plain C++, to verify the device's results. Products are summed in the order
-// of the kernels with fused multiply-adds, so that only exp, log and tanh differ.
+// of the kernels with fused multiply-adds, so that only exp, log, tanh and the sum in softmax
+// differ.
 std::vector<float> ReferenceProbabilities(const Model& model, const std::vector<int>& contexts);
 
 // Runs one step of gradient descent; returns the mean loss before the step.

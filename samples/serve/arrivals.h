@@ -12,8 +12,8 @@ namespace samples {
 // Arrival times of requests: seconds from the start, ascending. Both functions return `count`
 // arrivals with a mean inter-arrival time of `mean_gap_s`.
 
-// Gamma-distributed inter-arrival times with this coefficient of variation: 1 makes a Poisson
-// process, 1.5 is burstier, like the traffic of many users.
+// Returns arrivals with gamma-distributed inter-arrival times. `variation` is their coefficient of
+// variation: 1 makes a Poisson process, and 1.5 is burstier, like the traffic of many users.
 std::vector<double> BurstyArrivals(std::size_t count, double mean_gap_s, std::uint32_t seed,
                                    double variation = 1.5);
 

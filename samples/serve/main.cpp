@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Answers next-character requests with the language model: an inference server with a latency
-// target. Arrivals are open-loop: a late answer does not delay the next request's arrival but makes
-// it wait.
+// target. Arrivals are open-loop: a late answer makes the next request wait, but does not delay its
+// arrival.
 
 #include <algorithm>
 #include <chrono>
@@ -49,8 +49,9 @@ double Percentile(std::vector<double> values, double fraction) {
 
 struct Outcome {
   double busy_s = 0;                 // Time with at least one request in the server.
-  std::vector<double> latencies_ms;  // From the arrival of each request.
-  // From the start of each request: its arrival, or the end of the previous one if that is later.
+  std::vector<double> latencies_ms;  // Time from the arrival of each request to its answer.
+  // Time from the start of each request to its answer. A request starts when it arrives, or when
+  // the previous one has ended if that is later.
   std::vector<double> times_ms;
   double largest_difference = 0;
 };

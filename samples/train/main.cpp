@@ -28,8 +28,8 @@ using samples::Model;
 // last place of a float. After kCheckedSteps steps the parameters agree this closely.
 constexpr int kCheckedSteps = 2;
 constexpr double kDifferenceMax = 1e-4;
-// Multiply-adds of the reference per step, about half a second, so that it computes only the
-// distinct rows of a larger batch.
+// Limit of the reference's multiply-adds per checked step, about half a second. If a whole batch
+// needs more, the checked batch repeats fewer distinct rows, and the reference computes only these.
 constexpr double kCheckedMultiplyAddsMax = 2e8;
 
 std::string ReadText(const std::string& path) {

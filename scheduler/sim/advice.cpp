@@ -18,7 +18,7 @@ namespace {
 
 using scheduler::Duration;
 
-// Simulated time: a whole recording, or enough drawn requests.
+// Bounds of the simulated time, which is the length of a recording or of kDrawnRequests requests.
 constexpr double kSecondsLeast = 10, kSecondsMost = 300;
 constexpr double kDrawnRequests = 1000;
 constexpr std::size_t kArrivalsMost = 1'000'000;
@@ -58,7 +58,8 @@ Kernel KernelFor(const Profile::Step& step, const Profile& profile, const Node& 
   return kernel;
 }
 
-// Returns the times from each arrival to the next, including from the last one to the first.
+// Returns the times from each arrival to the next. The last element, between the end of the
+// recording and its repetition, is the mean of the others.
 std::vector<double> GetDistances(const Profile& profile) {
   const std::size_t count = profile.requests.size();
   std::vector<double> distances;
@@ -78,7 +79,8 @@ double GetLength(const Profile& profile) {
   return std::accumulate(distances.begin(), distances.end(), 0.0);
 }
 
-// Returns the arrivals, ascending, up to `seconds`.
+// Returns the arrivals, ascending, up to `seconds`. For a closed loop, returns the pauses before
+// the requests instead, enough of them for `seconds`.
 std::vector<double> GetTimes(const Profile& profile, double seconds, std::size_t first,
                              double offset_s, std::uint32_t seed) {
   if (profile.is_drawn()) {
@@ -86,7 +88,7 @@ std::vector<double> GetTimes(const Profile& profile, double seconds, std::size_t
     const std::string kind = profile.pace == Profile::Pace::kPoisson  ? "poisson"
                              : profile.pace == Profile::Pace::kBursty ? "bursty"
                                                                       : "periodic";
-    // Drawn intervals can be shorter than their mean, so half as many again are drawn.
+    // Drawn intervals can be shorter than their mean, so 1.5 times as many arrivals are drawn.
     const auto count = static_cast<std::size_t>(
         std::min(1.5 * seconds / every_s + 16, static_cast<double>(kArrivalsMost)));
     Result<std::vector<double>> drawn = MakeArrivals(kind, count, every_s, seed);
@@ -290,7 +292,8 @@ Company GetCompany(const Node& node, const Profile& job) {
   return company;
 }
 
-// Ranks by the largest ratio of p99 to latency target, then by the largest loss of pace.
+// Ranks nodes where the job fits first, then by the largest ratio of p99 to latency target, then by
+// the largest loss of pace.
 std::tuple<bool, double, double> GetRank(const Advice& advice) {
   double nearest = 0, pace = 100;
   for (const ClientAdvice& client : advice.clients) {
@@ -307,7 +310,7 @@ FrontOptions GetFrontOptions(const Node& node) {
   const Node::Costs& costs = node.costs;
   FrontOptions options;
   options.multiprocessors = node.multiprocessors;
-  options.costs = {.launch_call = {},  // Part of the launch.
+  options.costs = {.launch_call = {},  // Included in launch_delay.
                    .launch_delay = Microseconds(costs.launch_us),
                    .kernel_gap = Microseconds(costs.gap_us),
                    .notice = Microseconds(costs.notice_us),

@@ -29,7 +29,7 @@ struct ClientAdvice {
   std::string name, scheduling_class;
   bool is_job = false;
   std::optional<double> latency_target_ms;
-  std::size_t requests = 0;  // Sample size of p99_ms: the requests of its profile.
+  std::size_t requests = 0;  // Sample size of p99_ms: recorded or drawn requests.
   // Latency from arrival to end. Zero for a client without requests.
   double p99_now_ms = 0;  // p99 without the job; for the job itself, its p99 alone on this device.
   double p99_ms = 0;
@@ -52,7 +52,7 @@ struct Advice {
   std::vector<ClientAdvice> clients;  // Includes the job as the last element.
   // Time in which no high-class client has anything open, and device time of the other classes.
   double gap_percent = 0, lower_percent = 0;
-  double memory_mib = 0, memory_free_mib = 0;  // Memory of the job; zero if unknown.
+  double memory_mib = 0, memory_free_mib = 0;  // Of the job and of the node; zero if unknown.
   std::vector<std::string> reasons;  // Reasons why the job does not fit; empty if it fits.
   Certainty certainty = Certainty::kSure;
   std::vector<std::string> doubts;  // Reasons why the advice is uncertain.
@@ -64,14 +64,14 @@ struct Advice {
 Advice Advise(const Node& node, const Profile& job, const AdviceOptions& options);
 
 // Places each job, in order, on the node where it fits best, alongside the jobs placed before it.
-// Returns for each job the advice for all nodes, best first. Nodes where the job fits come first.
-// Among them, nodes are ordered by the largest ratio of p99 to latency target of any client, then
-// by the largest loss of pace of any client, both ascending.
+// Returns for each job the advice for all nodes, best first: nodes where the job fits, then the
+// others. Each of the two parts is ordered by the largest ratio of p99 to latency target of any
+// client, then by the largest loss of pace of any client, both ascending.
 std::vector<std::vector<Advice>> Place(std::vector<Node> nodes, const std::vector<Profile>& jobs,
                                        const AdviceOptions& options);
 
 // Returns the smallest cap, in percent of device time and in steps of 10, under which a job that
-// fits still fits and retains 95 % of its pace.
+// fits still fits and retains 95 % of its device time.
 double SmallestShare(const Node& node, const Profile& job, const AdviceOptions& options);
 
 // The functions below are parts of those above, declared for tests.

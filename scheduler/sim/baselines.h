@@ -39,10 +39,10 @@ class NativeFront final : public Front {
 };
 
 struct GapRules {
-  std::size_t low_in_flight_max = 1;  // Per low client.
-  bool stops_blocks = false;          // Kernels in flight end at their next block.
-  double low_cost = 1;                // Factor on the time of low blocks.
-  scheduler::Duration idle_least{};   // High must be idle for this long before low starts.
+  std::size_t low_in_flight_max = 1;  // Limit of kernels in flight of each low-class client.
+  bool stops_blocks = false;          // Whether a stopped kernel ends at its next block.
+  double low_cost = 1;                // Factor on the time of low-class blocks.
+  scheduler::Duration idle_least{};   // Idle time of the high class before low work starts.
 };
 
 // Tally and XSched: low work starts only while the high class is idle. They differ in how much low

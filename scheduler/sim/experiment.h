@@ -44,7 +44,7 @@ struct Row {
   double target_met = 0;                           // Fraction of requests that met their target.
   double gap_used = 0;                             // Low steps/s ÷ alone ÷ (1 − load).
   double high_throughput = 0, low_throughput = 0;  // Throughput relative to running alone.
-  // Counts of this row; runs alone count in the first row of their cell.
+  // Launches of the run of this row. The first row of a cell includes those of the runs alone.
   std::uint64_t launches = 0;
   std::uint64_t decisions = 0;  // Submissions decided by our policies.
 };

@@ -58,8 +58,9 @@ struct FrontOptions {
   StreamOrder order = StreamOrder::kEligible;
   scheduler::PolicyOptions policy;
   scheduler::LaneOptions lane;
-  // Kernels and copies shorter than this are non-preemptible, as in the worker. Parts of a graph
-  // are at most this long.
+  // Kernels and copies shorter than this are non-preemptible, as in the worker. The graphs of a
+  // normal or low client that another client can preempt are divided into parts of one node or of
+  // at most this time.
   scheduler::Duration stop_min = std::chrono::microseconds(100);
   // Whether kernels run in their preemptible form. Without it only copies can be stopped.
   bool claims = true;

@@ -148,8 +148,8 @@ class Calculation {
       harmless_us_[blocks] = harmless_us_[multiprocessors_];
   }
 
-  // Delay of a request that finds low blocks on `part` multiprocessors, of which the last ends
-  // `left_us` later.
+  // Returns the delay of a request that finds low blocks on `part` multiprocessors. The last of the
+  // blocks ends `left_us` after the arrival.
   double DelayUs(std::uint32_t part, double left_us) const {
     return FinishUs(part, left_us + Us(options_.stop)) - alone_us_;
   }

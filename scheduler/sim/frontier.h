@@ -27,8 +27,8 @@ struct Frontier {
   double low_if_arrivals_known = 0;
   // The smallest p99 inflation for which the low class need not be slowed.
   double inflation_at_full_speed = 0;
-  // For each requested p99 inflation, the throughput if only the distribution of arrivals is known;
-  // empty if that inflation is impossible while all low kernels run.
+  // For each requested p99 inflation, the low client's relative throughput if only the distribution
+  // of arrivals is known; empty if no schedule of all low kernels keeps p99 within the inflation.
   std::vector<std::optional<double>> low;
 };
 

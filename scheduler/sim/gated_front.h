@@ -30,7 +30,8 @@ namespace gpushared::simulation {
 // modelled that a launch is submitted without a turn after it has waited for a second.
 class GatedFront final : public Front {
  public:
-  // A turn without launches in flight ends after kIdle; before its first launch, after kUnused.
+  // A turn without launches in flight ends after kIdle. A turn in which nothing was launched ends
+  // after kUnused.
   static constexpr Duration kIdle = std::chrono::microseconds(50);
   static constexpr Duration kUnused = std::chrono::milliseconds(2);
   // A stopped turn ends after this time even if its launches have not ended.
@@ -88,7 +89,7 @@ class GatedFront final : public Front {
   void AskForTurn(std::size_t number, TimePoint now);
   // Ends the client's turn if it is over.
   void Review(std::size_t number, TimePoint now);
-  // Returns when the client's state changes without another event; empty if it does not.
+  // Returns when the client's state changes without another event; empty if no such change is due.
   std::optional<TimePoint> NextChange(const Client& client, TimePoint now) const;
 
   GpuDevice& device_;

@@ -11,11 +11,12 @@
 
 namespace gpushared::simulation {
 
-// Costs of hardware and driver. Sources: native null launch 2.1 us, `field` reproduction of LithOS;
-// the two of graphs: NVIDIA blogs "Constant Time Launch for Straight-Line CUDA Graphs" (2.5 us) and
-// "Getting Started with CUDA Graphs"; gate_relay: p99 of the time from a high client's first call
-// to a low one's last launch, measured with the server as relay (the median is below 1 us, p90 6.1
-// us). A context switch: saving the 44 MB of a context takes at most 40 us on an A100 (GPreempt,
+// Costs of hardware and driver. Sources: for launch_call, the `field` reproduction of LithOS (a
+// native null launch takes 2.1 us); for graph_call and graph_gap, the NVIDIA blogs "Constant Time
+// Launch for Straight-Line CUDA Graphs" (2.5 us) and "Getting Started with CUDA Graphs"; for
+// gate_relay, a measurement with the server as relay: p99 of the time from a high client's first
+// call to a low one's last launch (the median is below 1 us, p90 6.1 us). For context_switch:
+// saving the 44 MB of a context takes at most 40 us on an A100 (GPreempt,
 // ATC'25; the paper reports about 100 us for a whole preemption). The other figures are round ones
 // of the same order of magnitude, equal for all policies and baselines.
 //
@@ -36,9 +37,9 @@ struct GpuCosts {
   scheduler::Duration notice{3'000};        // From the end of a kernel to its detection by the CPU.
   scheduler::Duration stop_flag{2'000};     // From a stop until blocks that start detect it.
   scheduler::Duration drain{5'000};         // Time of blocks that start, detect the stop and end.
-  scheduler::Duration claim{1'000};         // Per block of a kernel in its preemptible form.
+  scheduler::Duration claim{1'000};         // Added to each block of a preemptible kernel.
   scheduler::Duration context_switch{50'000};
-  scheduler::Duration gate_relay{9'000};  // Until a gated client detects a change of its gate.
+  scheduler::Duration gate_relay{9'000};  // Time until a gated client detects a change of its gate.
   double contention = kContention;
   // Observed values of launch_delay, kernel_gap and notice, all equally likely, because a thread
   // may have to wait for a core. If empty, the values above are exact.

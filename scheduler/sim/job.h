@@ -18,7 +18,7 @@ namespace gpushared::simulation {
 // A launch, modelled as blocks of equal time; or a copy, modelled as pieces that a copy engine
 // moves one after the other.
 struct Kernel {
-  // The resource that bounds a launch, if its profile states it.
+  // The resource that bounds a launch, if its profile states one, or the direction of a copy.
   enum class Kind : std::uint8_t { kUnknown, kCompute, kMemory, kCopyToDevice, kCopyToHost };
   std::uint32_t blocks = 1;
   scheduler::Duration block_time{};
@@ -26,15 +26,15 @@ struct Kernel {
   // Number of blocks that fit onto a multiprocessor together, given their registers and shared
   // memory. Profiles do not state this number, and count a full multiprocessor as one block.
   std::uint32_t blocks_per_multiprocessor = 1;
-  // Host time before its submission: from the end of the previous kernel, or from the start of the
-  // request. Empty if it is submitted together with the previous kernel.
+  // Time that the host needs before it submits the kernel: from the end of the previous kernel, or
+  // from the start of the request. Empty if both kernels are submitted together.
   std::optional<scheduler::Duration> after = {};
   // Key of the production predictor. If 0, the time is predicted exactly.
   std::uint64_t cost_key = 0;
   // Set for machine code, which has no preemptible form.
   bool is_nonpreemptible = false;
-  // For a graph's first node: the number of nodes that the client launches as one command.
-  // Otherwise 0.
+  // For a graph's first node, the number of nodes that the client launches as one command; 0 for
+  // all other kernels.
   std::uint32_t graph_nodes = 0;
   bool follows_in_graph = false;  // Whether this is one of the other nodes of a graph.
 };
@@ -70,7 +70,7 @@ struct ProfileOptions {
 Result<Job> ReadOrionProfile(const std::string& path, const ProfileOptions& options);
 
 // Reads one or more parts, joined with '+', which run one after the other:
-//   * even:KERNELS:KERNEL_US:BLOCK_US: equal kernels of whole waves of blocks of that time.
+//   * even:KERNELS:KERNEL_US:BLOCK_US: equal kernels, each of whole waves of BLOCK_US.
 //   * nonpreemptible:KERNELS:KERNEL_US:BLOCK_US: the same kernels as machine code.
 //   * graph:KERNELS:KERNEL_US:BLOCK_US: the same kernels as nodes of a graph, which is one command.
 //   * grid:KERNELS:BLOCKS:BLOCK_US:BLOCKS_PER_MULTIPROCESSOR: equal kernels of any size.

@@ -72,7 +72,7 @@ class LaneFront final : public Front {
   scheduler::Predictor predictor_;
   std::vector<Client> clients_;
   std::unordered_map<std::uint64_t, Known> known_;  // Commands in the lane, by number.
-  // For each node of a part other than the first: the command that contains it.
+  // For each node except the first one of each part: the command that contains the node.
   std::unordered_map<std::uint64_t, std::uint64_t> command_of_;
   std::uint64_t decisions_ = 0;
   TimePoint thread_free_{};

@@ -32,7 +32,7 @@ namespace {
 using scheduler::Duration;
 using Document = nlohmann::ordered_json;
 
-// Arguments of all subcommands.
+// Arguments of all subcommands except place.
 struct Arguments {
   std::vector<std::string> policies;
   std::string json;

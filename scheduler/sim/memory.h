@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory oversubscription: the cost of swapping for low-class clients and for those with
-// guarantees.
+// Memory oversubscription: the cost of swapping for low-class clients without guarantees and for
+// clients with guarantees.
 
 #ifndef GPUSHARED_SCHEDULER_SIM_MEMORY_H_
 #define GPUSHARED_SCHEDULER_SIM_MEMORY_H_
@@ -24,7 +24,7 @@ struct MemoryScenario {
   std::size_t low_parts = 1;
   scheduler::Duration part_takes = std::chrono::seconds(10);
   double high_part = 0.25;  // Memory of the high client, relative to the device's; guaranteed.
-  scheduler::Duration high_every = std::chrono::seconds(60);  // Mean interval between its arrivals.
+  scheduler::Duration high_every = std::chrono::seconds(60);  // Mean time between two visits.
   // How long the high client stays, counted from when its memory is resident.
   scheduler::Duration high_residency = std::chrono::seconds(10);
   double bytes_per_s = 25e9;  // Swap bandwidth, in one direction at a time.
@@ -35,8 +35,8 @@ struct MemoryScenario {
 };
 
 struct MemoryReport {
-  // Fraction of the time in which a low client had its memory and could run; `least_runs` is that
-  // of the worst one.
+  // Fraction of the time in which at least one low client ran; `least_runs` is the fraction of the
+  // client that ran least.
   double low_runs = 0;
   double least_runs = 0;
   std::vector<scheduler::Duration> waits;  // Waits of the high client for its memory, ascending.
@@ -54,9 +54,10 @@ MemoryReport SimulateWholeDeviceTurns(const MemoryScenario& scenario,
 
 // Simulates unified memory without turns: pages are swapped in on access, and the least recently
 // used ones are evicted. Each low client touches all its memory once in `pass` of its running time.
-// Because the memory of all clients exceeds the device's memory, a page has been evicted by the
-// time it is touched again. Clients share the link equally. A fault costs only its bytes in and
-// out, which is optimistic: published slowdowns reach 78 times (arXiv 2512.24637, abstract).
+// If the memory of the low clients exceeds the device's memory, each page has been evicted by the
+// time it is touched again; if not, there are no faults. Clients share the link equally. A fault
+// costs only its bytes in and out, which is optimistic: published slowdowns reach 78 times (arXiv
+// 2512.24637, abstract).
 MemoryReport SimulatePageFaults(const MemoryScenario& scenario,
                                 scheduler::Duration pass = std::chrono::seconds(1));
 

@@ -49,8 +49,8 @@ struct Profile {
     std::optional<double> after_us;  // See simulation::Kernel.
   };
   struct Request {
-    // Time from the start of the profile to the request's arrival; with kClosed, the pause before
-    // the request. Otherwise unused.
+    // With kOpen and kInTurn, the time from the start of the profile to the request's arrival; with
+    // kClosed, the pause before the request. Unused with all other paces.
     double at_ms = 0;
     std::vector<Step> steps;
   };

@@ -74,7 +74,7 @@ class Run {
   };
   struct Client {
     const ClientPlan* plan = nullptr;
-    std::size_t begun = 0;  // Number of consumed elements of times_s, or of its awake spans.
+    std::size_t begun = 0;  // Number of consumed elements of plan->times_s, or of plan->awake.
     std::optional<TimePoint> next{};  // Time of the next arrival, or of the end of sleep.
     std::deque<Request> open{};       // Open requests or steps.
     std::uint64_t jobs = 0;

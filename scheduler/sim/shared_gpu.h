@@ -77,7 +77,7 @@ class SharedGpu final : public GpuDevice {
     std::size_t stream = 0;
     std::uint32_t blocks = 0;
     std::uint64_t order = 0;  // As Event::order.
-    TimePoint since;          // Time to which `left` refers.
+    TimePoint since;          // Time to which `left_ns` refers.
     double left_ns = 0;       // Time to the end without contention.
     double slowdown = 1;
     TimePoint end;
@@ -100,7 +100,7 @@ class SharedGpu final : public GpuDevice {
   // Returns the wave that ends first; `waves_` must not be empty.
   std::size_t FirstToEnd() const;
   void EndWave(std::size_t place);
-  // Adapts the speed of all waves to those that run now.
+  // Recomputes the slowdown of all waves from the blocks that run now.
   void ReviewSpeeds(TimePoint now);
   // Returns the fraction of the multiprocessors on which the stream's contending blocks run.
   double PartInUse(const Stream& stream) const;

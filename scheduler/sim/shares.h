@@ -44,7 +44,7 @@ struct ShareOptions {
   // Every second client alternates between being busy and sleeping for this long, and arrives after
   // a first sleep. With 0, all clients are always busy.
   double sleep_s = 0;
-  // Minimum number of steps enqueued by a client. With 1 it waits for each of its steps.
+  // Number of steps that a client keeps enqueued. With 1, the client waits for each of its steps.
   std::size_t depth = 2;
   // If zero: 100 slices of the smallest share, but at least 2 s.
   scheduler::Duration length{};

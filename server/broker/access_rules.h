@@ -47,7 +47,7 @@ struct Claimant {
   bool is_trusted = false;  // May use the reserve regardless of its class.
 };
 
-// Current totals of one uid, or of one endpoint.
+// Current totals of one uid, or of one endpoint and those that share its budget.
 struct Holdings {
   std::uint32_t clients = 0;        // Live sessions on all devices.
   std::uint64_t granted_bytes = 0;  // Sum of their guarantees on the requested device.
@@ -80,7 +80,8 @@ struct AccessRequest {
 // Thread-compatible value; constant after construction.
 class AccessRules {
  public:
-  // `defaults` reserves memory that no quota may include; the worker enforces the reserve.
+  // `defaults` reserves memory for root, the server's uid and clients that may use the high class.
+  // Guarantees of other clients do not include this reserve, which the worker enforces.
   AccessRules(std::vector<AccessRule> rules, std::uint32_t own_uid, AccessDefaults defaults = {});
 
   const AccessRule& RuleFor(const Peer& peer) const;

@@ -34,7 +34,8 @@ constexpr std::chrono::seconds kSendTimeMax{5};
 constexpr std::chrono::seconds kMoveTimeMax{25};
 // Maximum size of a worker's answer, ten times that of a normal one.
 constexpr std::size_t kWorkerAnswerBytesMax = std::size_t{4} << 20;
-// Keys that the broker supplies itself; a worker's values for them are ignored.
+// Keys of a worker's status that are dropped, because the broker reports these facts itself, as
+// worker_pid, sessions, up_s and state.
 constexpr std::array<std::string_view, 4> kBrokerKeys = {"pid", "clients", "age_s", "draining"};
 
 double SecondsSince(std::chrono::steady_clock::time_point then) {
@@ -83,13 +84,13 @@ struct AdminRequestHandler::Round {
   std::set<std::string> failed;              // Devices whose worker could not answer.
   std::map<std::string, std::string> begun;  // By device: the pages received so far.
   std::map<std::string, json> answers;       // By device.
-  Status rejection;                          // From a worker, for verbs about one client.
+  Status rejection;                          // Why a request about one client failed.
   // Set once a worker has carried out the request.
   bool done = false;
   boost::asio::steady_timer timer;
 };
 
-// A reply that did not fit into the socket at once.
+// A reply that is being sent, page by page.
 struct AdminRequestHandler::Sending {
   Sending(boost::asio::io_context& context, ipc::UniqueFd connection)
       : socket(context, connection.Release()), timer(context) {}
@@ -171,7 +172,7 @@ void AdminRequestHandler::AskOne(Round& round) {
     around_.log("move of " + session->Who() + " to " + Escaped(round.asked.terms, kNameShownMax) +
                 " requested by " + round.arrival.peer.Who());
     sent = around_.move(*session, round.asked.terms, round.number);
-  } else if (round.asked.verb != ipc::AdminVerb::kSet) {  // The worker answers.
+  } else if (round.asked.verb != ipc::AdminVerb::kSet) {  // The worker makes the whole answer.
     if (round.asked.verb != ipc::AdminVerb::kExplain) {
       around_.log(std::string(ipc::AdminVerbName(round.asked.verb)) + " of " + session->Who() +
                   " requested by " + round.arrival.peer.Who());
@@ -315,7 +316,7 @@ std::string AdminRequestHandler::Compose(const Round& round) const {
     case ipc::AdminVerb::kUpgrade:
     case ipc::AdminVerb::kResume:
     case ipc::AdminVerb::kTrace:
-      break;  // Answered immediately, elsewhere.
+      break;  // Answered elsewhere, without a round.
   }
   std::set<std::string> silent = round.missing;
   silent.insert(round.failed.begin(), round.failed.end());

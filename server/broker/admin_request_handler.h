@@ -47,7 +47,8 @@ class AdminRequestHandler {
     SessionLog& session_log;
     const EndpointTable& endpoints;
     const KeptCounts& counts;
-    std::function<std::string(const DeviceEntry&)> totals_file;  // For kStatus; DeviceTotals.
+    // For kStatus: returns the path of the device's totals, see DeviceTotals.
+    std::function<std::string(const DeviceEntry&)> totals_file;
     std::function<void(const std::string& what)> log;
     // Starts the move of a session to the device named `to`. The answer has the number `request`,
     // or is passed to OnMoved.

@@ -266,8 +266,8 @@ void Broker::AdmitDeferred(std::uint64_t number) {
   Admit(std::move(deferred->arrival), *deferred->hello, /*may_wait=*/false);
 }
 
-// Called after a device became ready, went missing or was drained, and when the server starts to
-// drain.
+// Called whenever deferred clients may now be admitted or must be rejected: after a device became
+// ready, went missing, was drained or resumed, and when the server drains, resumes or stops.
 void Broker::RetryDeferred() {
   std::vector<std::uint64_t> now;
   for (const auto& [number, deferred] : deferred_hellos_) {

@@ -58,7 +58,8 @@ struct BrokerOptions {
       launch;
   // Directory in which workers listen after they lose their broker. If empty, <socket>.workers.
   std::string registry_directory;
-  std::chrono::milliseconds registry_wait{5000};  // Limit for all workers together.
+  // Maximum wait for the registries of all workers together.
+  std::chrono::milliseconds registry_wait{5000};
   // Checks, on a separate thread, whether the program's current file could replace this process.
   // Returns its version, or why it cannot. If empty, upgrades are not available.
   BackgroundReader<std::string>::Read check_successor;
@@ -79,8 +80,8 @@ struct BrokerOptions {
   bool prefers_thread = false;
   // Maximum time for which a hello waits for a starting device.
   std::chrono::milliseconds patience{5000};
-  // Limit for the answers of all workers together, and for a client's query about its session,
-  // which waits for the end of that session.
+  // Maximum wait for the answers of all workers together, and for the end of a session whose client
+  // has asked why it ended.
   std::chrono::milliseconds admin_wait_max{1000};
   std::chrono::milliseconds stop_grace{2000};  // Time from the second signal to SIGKILL.
   // Time from the end of a worker's last session, or from the first signal, to SIGKILL.
@@ -239,8 +240,8 @@ class Broker {
   PreferredBudget preferred_budget_;
   AccessRules rules_;
   AdminRights rights_;
-  // Closes clients' sockets and reaps workers, which other processes can make block. Must outlive
-  // every socket.
+  // Closes clients' sockets and reaps workers. Other processes can make both calls block. Must
+  // outlive every socket.
   ipc::UnboundedCalls unbounded_;
   SessionLog session_log_;
   DeviceTable devices_;
@@ -263,7 +264,8 @@ class Broker {
   } phase_ = Phase::kServing;
   std::map<std::uint64_t, Move> moves_;  // By session.
   NewClients new_clients_;
-  bool drain_is_final_ = false;  // Requested by a signal; a service manager waits for the exit.
+  // The drain was requested by a signal and cannot be undone: a service manager waits for the exit.
+  bool drain_is_final_ = false;
   int exit_code_ = 0;
   boost::asio::steady_timer quiet_timer_;
   bool is_pausing_ = false;      // New clients wait, because an upgrade is being prepared.

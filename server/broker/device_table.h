@@ -57,7 +57,7 @@ struct DeviceEntry {
     return serves && worker != nullptr && worker->usable() && !is_silent;
   }
 
-  // The server is draining: no worker is started until it is resumed.
+  // Called when the server drains or stops: no worker is started until the server is resumed.
   void CancelRestart() {
     restart_timer.cancel();
     if (state == State::kRestarting) state = State::kGone;

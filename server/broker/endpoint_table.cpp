@@ -40,7 +40,7 @@ Status MakeDirectory(const std::string& directory) {
   if (::mkdir(directory.c_str(), kDirectoryMode) != 0) {
     return errno == EEXIST ? Status::Ok() : DirectoryFailed("creating directory", directory);
   }
-  // Independent of the umask, because clients of other users must reach the socket.
+  // The mode must not depend on the umask, because clients of other users must reach the socket.
   if (::chmod(directory.c_str(), kDirectoryMode) != 0)
     return DirectoryFailed("opening directory", directory);
   return Status::Ok();
@@ -400,7 +400,8 @@ void EndpointTable::Watch(std::uint32_t number) {
   hold.socket.async_wait(descriptor_base::wait_read, [this, number](
                                                          const boost::system::error_code& error) {
     if (error || !leases_.contains(number)) return;
-    // Closed: a handler of the connection before a resumption has already handled the end.
+    // If closed, another handler has already handled the end. There may be two, because a resumed
+    // lease has had two connections.
     if (!leases_.at(number)->socket.is_open()) return;
     char byte = 0;
     const int fd = leases_.at(number)->socket.native_handle();
@@ -422,7 +423,7 @@ void EndpointTable::OnLesseeLost(std::uint32_t number, const std::string& how) {
               "; the lease can be resumed within " + FormatDuration(endpoint.rule.resume_within));
   hold.grace.expires_after(endpoint.rule.resume_within);
   hold.grace.async_wait([this, number](const boost::system::error_code& error) {
-    // Open: the lease was resumed after the timer had expired.
+    // If the socket is open, the lease was resumed after the timer had expired.
     if (error || !leases_.contains(number) || leases_.at(number)->socket.is_open()) return;
     EndLease(number, "did not resume its lease");
   });

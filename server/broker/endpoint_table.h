@@ -43,10 +43,10 @@ struct Endpoint {
 
 // The server's listening sockets: its own, those of the configuration, and those leased by
 // operators. A lease ends when the connection that requested it closes. The endpoint's socket is
-// then closed, and after a grace period its remaining sessions are ended. A lease with the term
-// resume_within ends that much later, unless it is resumed: a request of the same user with its
-// name replaces its connection and its terms, and keeps its socket and its sessions. Workers keep
-// copies of leases so that the next broker can restore them if this one dies.
+// then closed, and after a grace period the remaining sessions are ended. A lease with the term
+// resume_within ends that much later, unless the same user resumes it by requesting a lease with
+// the same name. The new connection and terms then apply, and the socket and the sessions remain.
+// Workers keep copies of leases so that the next broker can restore them if this one dies.
 //
 // Confined to the broker's thread.
 class EndpointTable {
@@ -126,8 +126,8 @@ class EndpointTable {
   std::optional<ipc::InheritedSocket> TakeInherited(const std::string& path);
   EndpointCounts& GetRow(const Endpoint& endpoint);
   Result<std::shared_ptr<Endpoint>> OpenLease(const ipc::Keep& lease, std::uint32_t uid);
-  // Makes the checks that depend on the server's configuration, unlike those of ParseEndpointTerms.
-  // Leases of an earlier broker are exempt.
+  // Parses the terms of a new lease, and makes the checks from which endpoints of the configuration
+  // and leases of an earlier broker are exempt.
   Result<EndpointRule> CheckTerms(const std::string& terms) const;
   void Hold(const std::shared_ptr<Endpoint>& endpoint, const std::string& terms,
             ipc::UniqueFd connection);

@@ -22,7 +22,7 @@ struct EndpointCounts {
   static constexpr std::size_t kCodesMax = 32;  // Leaves space for later codes.
   static_assert(static_cast<std::size_t>(StatusCode::kInternal) < kCodesMax);
   char name[ipc::kEndpointNameBytes];  // Empty: the row is free.
-  std::uint64_t number;                // Number of the endpoint, which it keeps across brokers.
+  std::uint64_t number;                // The endpoint's number, the same under later brokers.
   std::uint64_t admitted;
   std::uint64_t rejected[kCodesMax];
 

@@ -119,7 +119,7 @@ void Listener::Resume() {
 }
 
 void Listener::AcceptSome() {
-  if (is_paused_) return;  // A handler that was already queued.
+  if (is_paused_) return;  // The handler was queued before Pause was called.
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
     Result<std::optional<ipc::UniqueFd>> accepted = socket_.Accept();
     if (!accepted.ok()) {

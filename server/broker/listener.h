@@ -52,7 +52,7 @@ void Reject(ipc::ClientSocket socket, std::uint32_t request, const Status& why);
 class Listener {
  public:
   struct Limits {
-    // Connections without a first frame: of all ordinary users together, and of one uid.
+    // Limits of connections without a first frame, for all ordinary users together and for one uid.
     std::size_t waiting_max = 128;
     std::size_t waiting_per_uid_max = 32;
     std::chrono::milliseconds first_frame_max{5000};

@@ -67,7 +67,8 @@ class SessionLog {
   // Ids of the sessions on the device, ascending.
   std::vector<std::uint64_t> On(const std::string& device) const;
 
-  // Counts the clients that connected through the server's own socket.
+  // HeldBy covers the uid's clients that connected through the server's own socket, HeldThrough all
+  // clients that connected through the endpoints.
   Holdings HeldBy(std::uint32_t uid, const std::string& device) const;
   Holdings HeldThrough(const std::set<std::uint32_t>& endpoints, const std::string& device) const;
   // Ids of the sessions that connected through the endpoint, ascending.

@@ -44,7 +44,7 @@ json TotalsJson(const DeviceTotals::Layout& totals, const std::set<std::string>&
       const EndpointTotals& of_class = endpoint.classes.at(each);
       if (of_class.sessions.Get() == 0 && of_class.commands.Get() == 0 &&
           of_class.device_time_ns.Get() == 0) {
-        continue;  // No client has connected.
+        continue;  // No client of this class has connected through the endpoint.
       }
       json object = {{"endpoint", std::string(endpoint.name)},
                      {"class", scheduler::kClassNames.at(each)}};

@@ -23,7 +23,7 @@ namespace gpushared::server {
 nlohmann::json TotalsJson(const DeviceTotals::Layout& totals, const std::set<std::string>& open,
                           std::chrono::steady_clock::time_point now);
 
-// Longer than Prometheus waits between two scrapes, so that it sees the last values of an owner.
+// Longer than usual scrape intervals of Prometheus, so that it gets the last values of an owner.
 inline constexpr std::chrono::minutes kOwnersShownFor{5};
 
 }  // namespace gpushared::server

@@ -177,7 +177,8 @@ bool WorkerProcess::ReadMessages() {
     Result<std::optional<ipc::Frame>> message =
         ipc::ReceiveChannelMessage(channel_.native_handle(), ipc::ChannelToBrokerRules);
     if (!message.ok()) {
-      // The worker exits after it closes the channel. Any other failure is a protocol error.
+      // kDisconnected: the worker has closed the channel and is about to exit. All other errors are
+      // protocol violations.
       if (message.status().code() != StatusCode::kDisconnected) Kill();
       return false;
     }
@@ -228,7 +229,7 @@ void WorkerProcess::LearnExit() {
 void WorkerProcess::Flush() {
   if (flush_waits_ || !channel_open_) return;
   const Result<bool> sent = outbox_.Flush(channel_.native_handle());
-  if (!sent.ok() || *sent) return;  // A lost peer is reported as its exit.
+  if (!sent.ok() || *sent) return;  // If the worker is gone, `exited` is called later.
   flush_waits_ = true;
   channel_.async_wait(descriptor_base::wait_write,
                       [weak = weak_from_this()](const boost::system::error_code& error) {

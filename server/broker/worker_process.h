@@ -74,15 +74,15 @@ class WorkerProcess : public std::enable_shared_from_this<WorkerProcess> {
     return Status::Ok();
   }
 
-  // Delivers messages that have arrived without waiting for the event loop.
+  // Delivers the messages that have arrived, without waiting for the event loop to report them.
   void TakeMessages();
 
   // Sends SIGKILL.
   void Kill();
 
-  // Reaps an exited process. Must not run on the broker's thread, because the kernel keeps the
-  // calling core busy until no process inspects the entry in /proc, which another user can delay.
-  // TakeEnded is empty before `exited`.
+  // Reaps an exited process. Must not run on the broker's thread: the kernel keeps the calling core
+  // busy as long as any process inspects the exited one in /proc, which another user may do.
+  // TakeEnded returns an invalid descriptor before `exited` is called.
   static void Reap(ipc::UniqueFd ended);
   ipc::UniqueFd TakeEnded() { return std::move(ended_); }
 

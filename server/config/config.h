@@ -51,7 +51,7 @@ inline constexpr std::chrono::hours kLeaseGraceMost{1};
 
 // Limits on what a client may request when it connects, and the defaults for omitted requests.
 struct Allowance {
-  std::string label;       // Owner, human-readable: "user 'alice' (uid 1000)".
+  std::string label;       // For messages: "user 'alice' (uid 1000)", "endpoint 'batch'".
   std::uint32_t line = 0;  // Line in the configuration file; 0 if the rule is not from there.
   scheduler::SchedulingClass highest_class = scheduler::SchedulingClass::kNormal;
   std::uint32_t max_weight = kWeightUsual;
@@ -70,7 +70,8 @@ struct Allowance {
   // Returns true if the clients may be of class high and may therefore use the sessions and the
   // memory that ordinary users must leave free.
   bool MayUseReserve() const { return highest_class == scheduler::SchedulingClass::kHigh; }
-  // Limit of each device's memory for all sessions of one uid together, and hence for each of them.
+  // Limit of each device's memory for all sessions of one uid, or of an endpoint, together, and
+  // hence for each of them.
   MemoryQuota memory;
   // Limit of the device time of all clients together, in thousandths of each device.
   std::uint32_t max_share = kSharePerMilleMax;
@@ -80,7 +81,8 @@ struct Allowance {
   // Limit of each device's memory for one client, including memory beyond its guarantee. If unset,
   // its guarantee, which follows from `memory` and `client_memory`.
   std::optional<MemoryQuota> memory_limit;
-  std::uint32_t clients_max = kClientsPerUidUsual;  // Sessions of one uid, over all devices.
+  // Limit of the sessions of one uid, or of an endpoint, over all devices.
+  std::uint32_t clients_max = kClientsPerUidUsual;
   // Memory isolation of kernels. If unset, AccessDefaults::isolation applies.
   std::optional<device::Isolation> isolation;
 };
@@ -90,8 +92,8 @@ struct AccessDefaults {
   // Memory isolation of kernels. If unset: none for the server's own uid, kIsolationOfOtherUsers
   // for others.
   std::optional<device::Isolation> isolation;
-  // Fraction of each device's memory, and of the shared half of its staging memory, that ordinary
-  // users must leave to clients that may be of class high.
+  // Fraction of each device's memory, and of the shared halves of its staging and image memory,
+  // that ordinary users must leave to clients that may be of class high.
   double memory_reserve = 0;
   // Maximum device time of each client, in thousandths.
   std::uint32_t client_max_share = kSharePerMilleMax;
@@ -107,7 +109,8 @@ struct EndpointRule : Allowance {
   std::vector<Subject> who;  // Subjects that may connect; empty for everyone.
   // Names or UUIDs of devices; empty for all of the server's devices.
   std::vector<std::string> devices;
-  // Owner of the work of its clients, for operators: ipc::Owner::Parse. Empty if not stated.
+  // Owner of the work of the endpoint's clients, for operators, in the syntax of
+  // ipc::Owner::Parse. Empty if not stated.
   std::string owner;
   // Applies to leases: time after the end of the lease's connection during which its endpoint still
   // admits clients and the lease can be resumed.
@@ -152,8 +155,8 @@ struct NewRules : LiveRules {
 };
 
 // Errors of a configuration, and warnings about settings that are valid but do not have the effect
-// they seem to have. Each begins with its file and line, if it has any. Ordered by their position
-// in the file.
+// they seem to have. A message about a setting in the file begins with the file and the line.
+// Messages are ordered by their position in the file.
 struct ConfigReport {
   std::vector<std::string> errors, warnings;
   // Position of each option that the file sets, as in "config file x line 2 column 7: ". Its keys

@@ -24,9 +24,9 @@ Result<std::string> ReadConfigFile(const std::string& path);
 // Messages begin with `source`.
 Status CheckNesting(std::string_view text, std::string_view source);
 
-// A value without proper quotes, as in "policy = fair" or with curly quotes, for which the parser
-// reports a misspelt false or no type at all. Contains the column where the value begins, and a
-// message with the corrected line.
+// A value without quotes, as in "policy = fair", or with curly quotes. The parser's message for it
+// would speak of a misspelt "false" or of an unknown type. Contains the column where the value
+// begins, and a message with the corrected line.
 struct UnquotedValue {
   std::size_t column = 0;  // Counted from 1.
   std::string why;

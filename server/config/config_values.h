@@ -21,7 +21,7 @@
 
 namespace gpushared::server {
 
-// Parses "250ns", "500us", "2ms", "1.5s": a number of at most nine digits and a unit, without a
+// Parses "250ns", "500us", "2ms", "1.5s": a number of at most 18 characters and a unit, without a
 // sign.
 Result<std::chrono::nanoseconds> ParseDuration(std::string_view text);
 
@@ -85,8 +85,8 @@ std::string Listed(std::span<const std::string_view> names, std::string_view las
 // Returns the error "asked for '<asked>', allowed: <allowed>".
 Status NotAllowed(std::string_view asked, std::string_view allowed);
 
-// Returns untrusted text in a form that is safe for terminals and logs: control bytes and non-ASCII
-// characters become \xNN, and text beyond `bytes_max` bytes is replaced by "...".
+// Returns untrusted text in a form that is safe for terminals and logs: control bytes, backslashes
+// and non-ASCII bytes become \xNN, and text beyond `bytes_max` bytes is replaced by "...".
 std::string Escaped(std::string_view text, std::size_t bytes_max = 128);
 
 }  // namespace gpushared::server

@@ -32,7 +32,7 @@ struct Option {
   std::string_view help;
   // Paragraph in gpushared(8), in scdoc. If empty, the option shares the next option's paragraph.
   std::string_view page;
-  // Paragraph in gpushared.toml(5). If empty, the option has none, or that of `key_page_of`.
+  // Paragraph in gpushared.toml(5). If empty, that of the option `key_page_of` applies, if set.
   std::string_view key_page = {};
   // An earlier option of the table, whose paragraph in gpushared.toml(5) this one shares.
   std::string_view key_page_of = {};

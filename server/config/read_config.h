@@ -35,8 +35,8 @@ struct Machine {
 std::variant<Config, ExitNow> ParseCommandLine(std::span<const char* const> arguments,
                                                const Machine& machine, std::string_view version);
 
-// Reads the file of a running server again. The arguments were accepted when it started.
-// kUnsupported if they name no file.
+// Reads the configuration file of a running server again. `arguments` are those with which the
+// server was started. Returns kUnsupported if they name no file.
 Result<Config> ReadAgain(std::span<const char* const> arguments, const Machine& machine);
 
 // Returns the options that differ and require a restart to take effect.

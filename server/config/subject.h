@@ -25,8 +25,8 @@ struct Subject {
 // on this machine.
 Result<Subject> SubjectNamed(std::string_view kind, const std::string& value);
 
-// Parses "user:alice,gid:4242" into two subjects; "everyone" is a subject, too. An empty list
-// matches no client.
+// Parses "user:alice,gid:4242" into two subjects; "everyone" is a subject, too. Empty text gives no
+// subject.
 Result<std::vector<Subject>> ParseSubjects(std::string_view list);
 
 // Returns human-readable labels; "none" if the list is empty.

@@ -56,7 +56,7 @@ struct KernelInfo {
   std::uint32_t dynamic_shared_bytes_max = 0;  // Limit per block.
   std::uint32_t ptx_version = 0;     // Architecture of the PTX text: 80 for sm_80; 0 if unknown.
   std::uint32_t binary_version = 0;  // Architecture of the code that is executed.
-  // Reason why this device rejects launches of the kernel: the full list of missing instructions,
+  // Reason why this device rejects launches of the kernel, such as a list of missing instructions
   // with PTX lines. Empty if the kernel is supported.
   std::string unsupported;
   // Ascending byte offsets of the 8-byte parameter words through which the kernel accesses memory.
@@ -517,14 +517,14 @@ class Device {
     return info().preemption == Preemption::kWithinCommand;
   }
 
-  // Asks submitted work to end before its next unit, or inside one (may_be_paused). The work still
+  // Makes submitted work end before its next unit, or inside a unit (may_be_paused). The work still
   // completes exactly once, with `stopped` set unless its last unit ended. A launch that has
   // started and cannot be preempted (DeviceInfo::preemption) runs to its end. Ignored for unknown
   // ids.
   virtual void RequestStop(WorkId id) = 0;
 
-  // Asks submitted work to end at once, also inside a unit if the device can do that (an endless
-  // kernel of a client that has disconnected). The output of a killed command is undefined. The
+  // Makes submitted work end at once, if possible inside a unit, such as in an endless kernel of a
+  // client that has disconnected. The output of a killed command is undefined. The
   // work still completes exactly once, with kCancelled unless it had already ended. Concurrent
   // launches of the same contained module (Isolation::kContain) may end with kKernelFault as well,
   // because they share the word that ends them. Devices that cannot end a unit treat the call as
@@ -532,8 +532,8 @@ class Device {
   virtual void RequestKill(WorkId id) = 0;
 
   // Moves completions of finished work into `out`, oldest first, and returns their number. After a
-  // call that returned less than out.size(), the next completion calls the wake function that was
-  // passed to the device's constructor, from any thread, unless must_be_polled() is true.
+  // call that returned less than out.size(), the next completion calls the wake function with which
+  // the device was created, from any thread, unless must_be_polled() is true.
   virtual std::size_t TakeCompletions(std::span<Completion> out) = 0;
 
   // Returns true if completions must be discovered by polling TakeCompletions(), because the device

@@ -43,7 +43,7 @@ Result<std::unique_ptr<Device>> CreateCuda(std::string_view id, std::uint32_t nu
   cuda::PrepareEnvironment();
   Result<std::shared_ptr<const cuda::Driver>> driver = cuda::Driver::Load();
   if (!driver.ok()) return driver.status();
-  // If this process sees a single GPU or MIG instance, CUDA numbers it 0.
+  // With CUDA_VISIBLE_DEVICES this process sees only its own GPU or MIG instance, as number 0.
   const bool is_given = std::getenv("CUDA_VISIBLE_DEVICES") != nullptr;
   return cuda::CreateCudaDevice(*std::move(driver),
                                 {.id = std::string(id),

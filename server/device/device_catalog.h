@@ -23,7 +23,7 @@ namespace gpushared::device {
 
 // Settings of an operator for all devices; each kind ignores those that do not apply to it.
 struct DeviceOptions {
-  // For cpu: number of executor threads; 0 means one less than the cores, but at least 1.
+  // For cpu: number of executor threads; 0 means one less than the number of cores, at least 1.
   std::uint32_t executor_threads = 0;
   // For cpu: memory shared by all clients; 0 means half of the usable memory.
   std::uint64_t memory_bytes = 0;

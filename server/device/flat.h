@@ -94,8 +94,9 @@ class FlatReader {
     left_ = left_.subspan(taken.size());
     return taken;
   }
-  // Reads a number of elements that take at least `element_bytes` each, and checks that the input
-  // is long enough for them. `held_bytes` is the memory that one element takes in this process.
+  // Reads an element count, and checks that the rest of the input can hold that many elements of
+  // at least `element_bytes` each. `held_bytes` is the memory that one element takes in this
+  // process.
   std::size_t TakeCount(std::size_t element_bytes, std::size_t held_bytes = 1) {
     const auto count = Take<std::uint64_t>();
     if (count > left_.size() / element_bytes) ok_ = false;

@@ -54,8 +54,8 @@ Result<VariableContents> TakeContents(FlatReader& from, std::uint64_t area_bytes
 inline constexpr std::uint64_t kElsewhere = ~std::uint64_t{0};
 void PutVariables(const std::vector<VariableInfo>& declared, std::span<const LayoutPart> parts,
                   FlatWriter& to);
-// Reads variables, whose offsets must be inside an area of `area_bytes`. Fails with
-// kInvalidArgument otherwise, and with kLimitExceeded above kVariablesPerModuleMax.
+// Reads variables. Fails with kInvalidArgument for an offset outside of an area of `area_bytes`,
+// and with kLimitExceeded above kVariablesPerModuleMax.
 Result<std::vector<VariableInfo>> TakeVariables(FlatReader& from, std::uint64_t area_bytes);
 
 void PutFaultPlaces(const std::vector<ptx::FaultPlace>& places, FlatWriter& to);

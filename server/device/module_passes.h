@@ -55,7 +55,7 @@ struct PassedModule {
 };
 
 // Fails with kInvalidArgument and a reason if the module cannot be confined to its client's memory.
-// If only some kernels cannot be confined, they are listed with a reason in `unsupported`.
+// If only some kernels cannot be confined, their `unsupported` contains the reason.
 // `range_bytes` is the size of the address range in which the module will be used.
 Result<PassedModule> ApplyPasses(ptx::Module module, ModulePasses passes,
                                  std::uint64_t range_bytes);

@@ -19,8 +19,8 @@
 namespace gpushared::device {
 
 // Reads PTX text or a fatbin (or machine code, for devices that can execute it) and writes the
-// prepared module. The image is hostile until parsed. Fails with kInvalidArgument, line and column
-// if it cannot be parsed; kernels that the device cannot run are included, with a reason in
+// prepared module. The image is untrusted. Fails with kInvalidArgument, line and column if it
+// cannot be parsed; kernels that the device cannot run are included, with a reason in
 // KernelInfo. The output is meaningless if the call fails.
 Status PrepareModule(const ModuleRecipe& recipe, std::span<const std::byte> image, FlatWriter& to);
 

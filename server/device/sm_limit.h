@@ -31,7 +31,7 @@ struct SmLimit {
 inline constexpr std::size_t kDeviceClasses = 3;
 using SmLimits = std::array<std::optional<SmLimit>, kDeviceClasses>;
 
-// Multiprocessors that a limit resulted in.
+// Result of applying a limit: the requested and the granted number of multiprocessors.
 struct SmGrant {
   std::size_t of_class = 0;
   std::uint32_t asked = 0;

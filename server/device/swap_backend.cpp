@@ -22,7 +22,7 @@ namespace {
 
 // Returns the page to Linux; it reads as zeros afterwards.
 void DropStep(std::byte* step) {
-  // Aborts on failure, because that would expose the data to the next client.
+  // Aborts on failure, because otherwise the next client could read the data.
   Check(::madvise(step, kMapPageBytes, MADV_DONTNEED) == 0, "pages of our own mapping drop");
 }
 
@@ -51,9 +51,10 @@ bool MovePages(std::byte* from, std::byte* to) {
 
 // ---- in host memory
 
-// Exchanges pages with the clients of the cpu device without copying. Bytes from elsewhere are
-// copied; such a slot keeps its pages, zeroed, for the next use, because the first touch of new
-// pages takes at least as long as the copy. Under memory pressure Linux reclaims them.
+// Exchanges pages with the clients of the cpu device without copying. Pages of other origin are
+// copied. A slot that was filled by a copy keeps its pages, zeroed, for the next use, because the
+// first touch of new pages takes at least as long as the copy. Under memory pressure Linux reclaims
+// them.
 class StepsInMemory final : public SwapBackend {
  public:
   // The pages begin at `base`, inside `reserved`.
@@ -137,7 +138,7 @@ class StepsInMemory final : public SwapBackend {
 
 off_t GetOffset(SwapBackend::Slot slot) { return static_cast<off_t>(slot * kMapPageBytes); }
 
-// Transfers all of `bytes` at `offset`; returns false and sets errno on failure.
+// Transfers `count` bytes at `offset`; returns false and sets errno on failure.
 template <typename Call, typename Pointer>
 bool Transfer(Call call, int fd, Pointer bytes, std::size_t count, off_t offset) {
   while (count > 0) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scheduling priority of a worker's threads, relative to busy threads of its clients.
+// Scheduling priority of threads of the broker and of workers, relative to busy threads of clients.
 
 #ifndef GPUSHARED_SERVER_PLATFORM_THREAD_PRIORITY_H_
 #define GPUSHARED_SERVER_PLATFORM_THREAD_PRIORITY_H_

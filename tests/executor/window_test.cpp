@@ -121,7 +121,7 @@ TEST_P(Window, AccessBetweenPiecesIsAFault) {
   const std::vector<u32> before(words_, words_ + 2 * kPieces * kPieceWords);
   const std::string says =
       "are outside of what the launch may touch: 2 pieces to which its "
-      "parameters point, of them 2048 bytes at 0x";
+      "parameters point, one of 2048 bytes at 0x";
   for (const char* access :
        {"ld.global.u32 %r1, [%b];", "ld.u32 %r1, [%b];", "ld.global.u32 %r1, [%b0];",
         "st.global.u32 [%b], %t;", "st.u32 [%b], %t;", "atom.global.add.u32 %r1, [%b], 1;",

@@ -7,7 +7,8 @@
 namespace gpushared::ptx {
 namespace {
 
-// Offsets are those of ChildQueue and ChildRecord. RECORDS and RECORD_BYTES are replaced.
+// Offsets are those of ChildQueue and ChildRecord. ChildKernelRuntime replaces QUEUE_BYTES, HEADER,
+// RECORDS and RECORD_BYTES.
 constexpr std::string_view kRuntime = R"ptx(
 .version 6.0
 .target sm_60

@@ -27,8 +27,8 @@ inline constexpr std::string_view kChildKernelPrefix = "gpushared_kernel_";
 
 struct ChildQueue {
   std::uint32_t taken;     // Requested records; may exceed `records`.
-  std::uint32_t launched;  // How many of them were launched.
-  std::uint32_t error;     // cudaError_t of a failed launch, until a kernel reads it.
+  std::uint32_t launched;  // Number of launched records.
+  std::uint32_t error;     // cudaError_t of a failed launch, until a kernel gets the last error.
   std::uint32_t reserved;
   std::uint32_t records;       // Constant.
   std::uint32_t record_bytes;  // Constant; includes the parameters.

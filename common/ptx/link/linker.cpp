@@ -66,7 +66,7 @@ class Renaming {
     ApplyToUses(module);
   }
 
-  // Like Apply, but only for uses outside of the module's definitions.
+  // Like Apply, but leaves the names of the definitions themselves unchanged.
   void ApplyToUses(Module& module) const {
     if (names_.empty()) return;
     for (Item& item : module.items) {
@@ -335,7 +335,7 @@ class Linker {
   }
 
   Status CheckResolved() const {
-    // Checks names in input order, so that the first conflict is reported.
+    // Names are checked in input order, so that the first undefined one is reported.
     std::string linkage;
     for (std::size_t i = 0; i < modules_.size(); ++i) {
       for (const Item& item : modules_[i].items) {
@@ -355,7 +355,8 @@ class Linker {
     return symbol.input == input && symbol.item == item;
   }
 
-  // First all definitions that may be named, then their users.
+  // Returns the linked module: directives, prototypes, variables and then function bodies, so that
+  // each name is declared before it is used.
   Module Merged() {
     std::unordered_set<std::string> pragmas;
     for (Module& module : modules_) {

@@ -102,7 +102,7 @@ class Resolver {
     }
   }
 
-  // Returns the declaration of a name that precedes the alias in the module.
+  // Returns the declarations of a function, if the first one precedes the alias in the module.
   Known Find(const std::string& name, const Alias& alias) const {
     const auto found = functions_.find(name);
     const bool is_before =
@@ -110,7 +110,7 @@ class Resolver {
     return is_before ? found->second : Known();
   }
 
-  // Returns an error message for an invalid alias; otherwise empty.
+  // Records a valid alias and returns an empty string. Returns an error message for an invalid one.
   std::string Add(const Alias& alias) {
     const Known second = Find(alias.name, alias), of = Find(alias.function, alias);
     if (second.defined != nullptr) return "'" + alias.name + "' is a function, and no alias";

@@ -21,7 +21,7 @@ struct Constant {
   enum class Kind : std::uint8_t {
     kSigned,
     kUnsigned,
-    kDouble,     // `bits` of a double.
+    kDouble,     // `bits` are those of a double.
     kFloatBits,  // 0f3F800000: a 32-bit pattern, which is not allowed as an operand.
   };
   Kind kind = Kind::kSigned;
@@ -47,7 +47,8 @@ class TokenSource {
   ~TokenSource() = default;
 };
 
-// Part of the expression that the caller has already consumed to recognize it, in this order.
+// The beginning of an expression, which the caller has already consumed in order to recognize the
+// expression: the members in their order.
 struct ConstantStart {
   char sign = '\0';             // '!', '-' or '+'.
   bool in_parentheses = false;  // An opening parenthesis.

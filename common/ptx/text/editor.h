@@ -45,15 +45,15 @@ std::uint32_t TargetArchitecture(const Module& module);
 // Whether .version is at least major.minor; false for an invalid version.
 bool HasVersion(const Module& module, std::uint32_t major, std::uint32_t minor);
 
-// Offsets of a kernel's parameters as packed by a launch, in their order.
+// A parameter of a kernel, with its place in the buffer of all parameters that a launch passes.
 struct ParameterPlace {
   const Variable* variable = nullptr;
   std::uint64_t offset = 0, end = 0;
 };
 std::vector<ParameterPlace> PlaceParameters(const Function& kernel);
-// Total size without tail padding.
+// Returns the total size of the kernel's parameters, without tail padding.
 std::uint64_t ParameterBytes(const Function& kernel);
-// Limit for the total size: 32,764 bytes from PTX 8.1 and sm_70 on, otherwise 4,352.
+// Returns the limit for ParameterBytes: 32,764 from PTX 8.1 and sm_70 on, otherwise 4,352.
 std::uint64_t ParameterBytesMax(const Module& module);
 
 // Creates names for one pass over one module, and adds declarations outside of functions.

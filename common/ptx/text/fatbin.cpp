@@ -143,7 +143,7 @@ bool IsFatbin(std::span<const std::byte> image) {
 }
 
 struct Contents {
-  Entry newest;  // Among the entries with PTX; no payload if there is none.
+  Entry newest;  // The newest entry with PTX; its payload is empty if no entry has PTX.
   std::set<std::uint32_t> machine_code;
 };
 

@@ -18,8 +18,8 @@ namespace gpushared::ptx {
 // product with the element size have 32 bits.
 struct IndexedElement {
   std::string array;
-  std::string index;        // A register; if empty, `offset` is the number of the element.
-  std::int64_t offset = 0;  // In elements.
+  std::string index;        // The register with the number of the element.
+  std::int64_t offset = 0;  // Number of elements that is added to `index`.
 };
 
 // The arrays and registers that the text has declared so far.

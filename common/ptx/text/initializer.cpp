@@ -43,7 +43,7 @@ Result<InitialElement> InitializerReader::TakeElement() {
   return element;
 }
 
-// The byte of an address selected by the mask: 0xFF shifted by a multiple of eight bits.
+// Reads an address of which the mask selects one byte: 0xFF shifted by a multiple of eight bits.
 Result<InitialElement> InitializerReader::TakeMasked(const Literal& mask) {
   const int shift = std::countr_zero(mask.bits);
   if (mask.is_float || shift > 56 || shift % 8 != 0 || mask.bits >> shift != 0xff) {

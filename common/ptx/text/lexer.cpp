@@ -67,7 +67,7 @@ std::size_t Lexer::ScanNumber(std::size_t begin) const {
   return end;
 }
 
-// e3, E+3
+// Returns whether an exponent such as e3 or E+3 is at `at`.
 bool Lexer::IsExponent(std::size_t at) const {
   if (at >= text_.size() || (text_[at] != 'e' && text_[at] != 'E')) return false;
   const bool has_sign = at + 1 < text_.size() && (text_[at + 1] == '+' || text_[at + 1] == '-');
@@ -75,7 +75,7 @@ bool Lexer::IsExponent(std::size_t at) const {
   return digit < text_.size() && IsDigit(text_[digit]);
 }
 
-// Returns the end of `.5` or `.5e-3`; for a modifier such as `.2d` only its digits.
+// Returns the end of `.5` or `.5e-3`; for a modifier such as `.2d`, the end of its digits.
 std::size_t Lexer::ScanFraction(std::size_t begin) const {
   std::size_t end = begin + 1;
   while (end < text_.size() && IsDigit(text_[end])) ++end;

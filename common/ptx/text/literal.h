@@ -18,8 +18,8 @@ struct Literal {
 };
 
 // Parses a number: 12, 12U, 017, 0x1F, 0b101, 0f3F800000, 0d3FF0000000000000, 1.5, .5, 5., 1e-3.
-// Returns nothing for any other `text`, for a float outside the range of double, and for more than
-// 64 binary digits.
+// Returns nothing for any other `text`, for a float outside the range of normal doubles, and for
+// more than 64 binary digits.
 std::optional<Literal> ParseLiteral(std::string_view text);
 
 }  // namespace gpushared::ptx

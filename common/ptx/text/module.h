@@ -24,11 +24,11 @@ struct SourcePosition {
 // "line 12: ", the prefix of a message.
 std::string GetLine(const SourcePosition& position);
 
-// Limit for the reasons reported for all kernels of a module together, because each may contain
-// names of megabytes.
+// Limit for the reasons why kernels are unsupported, over all kernels of a module together, because
+// each reason may contain names of megabytes.
 inline constexpr std::size_t kReasonBytesMax = std::size_t{64} << 20;
-// Returns `reason` and subtracts its size from `bytes_left`; returns a short message if it does not
-// fit.
+// Returns `reason`, truncated if it is long, and subtracts its size from `bytes_left`. Returns a
+// short message instead if the reason does not fit into `bytes_left`.
 std::string KeptReason(std::string reason, std::size_t& bytes_left);
 
 struct Operand {

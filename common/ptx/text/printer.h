@@ -8,8 +8,8 @@
 
 namespace gpushared::ptx {
 
-// Prints PTX text that parses to the same module and assembles to the same code. Printing and
-// parsing it again gives the same text.
+// Prints PTX text that parses to the same module and assembles to the same code. Parsing the text
+// and printing the result gives the same text again.
 std::string Print(const Module& module);
 std::string Print(const Instruction& instruction);  // Without the ';'.
 

@@ -117,7 +117,7 @@ class Lowering {
                     std::to_string(kStatementsMax) + " parameters in registers"};
       }
     }
-    // Bodies are lowered using the types of registers; the function heads are changed last.
+    // The function heads are changed last, because bodies are lowered using the original types.
     for (Item& item : module_.items) {
       auto* function = std::get_if<Function>(&item);
       if (function != nullptr && known_.contains(function->name)) LowerHead(*function);
@@ -278,7 +278,8 @@ class Lowering {
     }
   }
 
-  // Records the target of a label for indirect calls.
+  // Records which prototype or function the label names in indirect calls. Replaces .reg by .param
+  // in the text of a prototype.
   void RecordTargets(Directive& directive, const std::string& label) {
     if (directive.text.starts_with(kPrototype)) {
       Result<Function> prototype = ParsePrototype(directive.text);

@@ -24,7 +24,7 @@ bool IsKnownVersion(std::string_view version);
 std::string_view GetVersion(std::string_view text);
 
 // Fails with kInvalidArgument and the message of a driver's compiler for an unknown version, an
-// unknown target, a target that the version does not support, or one newer than
+// unknown target, a target that the version does not support, or a target newer than
 // `newest_architecture` (90 for sm_90).
 Status CheckTarget(const Module& module, std::uint32_t newest_architecture);
 

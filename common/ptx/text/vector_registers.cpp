@@ -58,7 +58,7 @@ class Splitter {
       if (std::holds_alternative<ScopeBegin>(statement)) scopes_.emplace_back();
       if (std::holds_alternative<ScopeEnd>(statement) && scopes_.size() > 1) scopes_.pop_back();
       if (auto* instruction = std::get_if<Instruction>(&statement)) {
-        // For these instructions the suffix of a name selects a part of a single register.
+        // In video instructions (v...) the suffix of a name selects a part of a single register.
         const std::string& opcode = instruction->opcode;
         const bool is_video = opcode.starts_with('v') && opcode != "vote";
         for (Operand& operand : instruction->operands) {

@@ -25,8 +25,8 @@ constexpr std::size_t kQuotedBytesMax = 40;       // Maximum length of a token i
 
 // Recursive descent with one token of look-ahead.
 //
-// After the first error the current token remains kEnd, so every loop ends. Only Run() has to check
-// for errors.
+// After the first error the current token remains kEnd, so every loop ends. Only Run() and
+// RunPrototype() have to check for errors.
 class Parser final : private TokenSource {
  public:
   explicit Parser(std::string_view text) : lexer_(text) { Advance(); }
@@ -53,7 +53,8 @@ class Parser final : private TokenSource {
   std::uint64_t TakeSize(std::string_view what, std::uint64_t max, bool ends_at_greater = false);
   void CountStatement();
 
-  // Consumes tokens as verbatim text, separated by one blank where the source had white space.
+  // Appends the current token to the text, after one blank if white space precedes the token, and
+  // advances. TakeGroupInto does so for all tokens up to the matching bracket.
   void TakeInto(std::string& text);
   void TakeGroupInto(std::string& text);
   Directive TakeDirective();
@@ -99,7 +100,7 @@ class Parser final : private TokenSource {
   std::size_t statements_ = 0;
   IndexedArrays arrays_;
   std::vector<Alias> aliases_;
-  // Belongs to the current instruction.
+  // State of the current instruction.
   bool is_move_ = false;
   bool is_call_ = false;
   std::optional<IndexedElement> indexed_;
@@ -710,7 +711,8 @@ Operand Parser::ParseAtom() {
   return operand;
 }
 
-// array[3], array[%r1], array[%r1+3]: an address or, for a move, the address of the element.
+// Parses array[3], array[%r1] or array[%r1+3]: a memory operand or, in a mov, the element's address
+// as a value.
 Operand Parser::ParseElement(Operand array) {
   const std::optional<std::uint32_t> bytes = arrays_.ElementBytes(array.text);
   if (!bytes) Fail("an index follows the name of an array");

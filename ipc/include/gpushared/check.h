@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Used by every directory except scheduler/, which includes no other directory. Not installed.
+// Used by client_lib/, ipc/, server/ and tests/. scheduler/ has its own copy. Not installed.
 
 #ifndef GPUSHARED_CHECK_H_
 #define GPUSHARED_CHECK_H_

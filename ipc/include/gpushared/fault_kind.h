@@ -12,7 +12,7 @@ namespace gpushared {
 enum class FaultKind : std::uint16_t {
   kNone = 0,                   // No fault, or a kind that the device does not report.
   kIllegalAddress = 700,       // An access outside the memory of the client.
-  kLaunchTimeout = 702,        // Exceeded the time limit of its class.
+  kLaunchTimeout = 702,        // A run longer than the time limit of the client's class.
   kAssert = 710,               // A failed assertion.
   kHardwareStackError = 714,   // Nested calls exceeded the stack.
   kIllegalInstruction = 715,   // An operand or a use that the instruction does not allow.

@@ -22,13 +22,14 @@ struct LaunchExtents {
   std::uint32_t dynamic_shared_bytes = 0;  // Dynamic shared memory per block.
 };
 
-// Limits of a device for launches of one kernel. Every extent is at least 1.
+// Limits of a device for launches of one kernel. Each extent of a launch's grid and block is at
+// least 1.
 //
 // Thread-compatible value.
 struct LaunchLimits {
   std::array<std::uint32_t, 3> grid_max = {};
   std::array<std::uint32_t, 3> block_max = {};
-  std::uint32_t threads_per_block_max = 0;  // The kernel's limit, if it is lower than the device's.
+  std::uint32_t threads_per_block_max = 0;  // The lower of the kernel's and the device's limit.
   // Limit for static and dynamic shared memory together.
   std::uint32_t shared_bytes_per_block_max = 0;
   // Extents that the kernel was compiled for (.reqntid, .reqnctapercluster); all zero if any are
@@ -81,7 +82,7 @@ inline bool IsWithinLaunchLimits(const LaunchExtents& asked, const LaunchLimits&
   fits &= plane * asked.block[2] <= limits.threads_per_block_max;
   fits &= std::uint64_t{asked.static_shared_bytes} + asked.dynamic_shared_bytes <=
           limits.shared_bytes_per_block_max;
-  // Few kernels require a shape; for the others the check of x suffices.
+  // Few kernels require a shape. A required shape has no extent of 0, so testing x suffices.
   if (limits.required_block[0] != 0) [[unlikely]]
     fits &= asked.block == limits.required_block;
   if (limits.required_cluster[0] != 0 && asked.cluster[0] != 0) [[unlikely]]

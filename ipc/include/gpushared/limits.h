@@ -10,9 +10,9 @@ namespace gpushared {
 
 // Largest weight of a client within its class; the smallest is 1.
 inline constexpr std::uint32_t kWeightMax = 1000;
-// Largest share of device time, in thousandths: the whole device. As a cap, it means no cap.
+// Largest share of device time, in thousandths: the whole device. A cap of this value caps nothing.
 inline constexpr std::uint32_t kSharePerMilleMax = 1000;
-// Requests of one client that may be open at the same time.
+// Maximum number of requests of one client that are open at the same time.
 inline constexpr std::uint32_t kOpenRequestsMax = 16;
 
 // Page size: device memory is mapped, swapped and allocated as chunks in multiples of this size.

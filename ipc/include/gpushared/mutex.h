@@ -3,7 +3,7 @@
 // without holding the mutex named by GPUSHARED_GUARDED_BY. clang cannot check std::mutex because
 // libstdc++ does not annotate it. Other compilers see plain mutexes.
 //
-// Used by every directory except scheduler/, which has no threads. Not installed.
+// Used by client_lib/, ipc/, server/ and tests/; scheduler/ has no threads. Not installed.
 
 #ifndef GPUSHARED_MUTEX_H_
 #define GPUSHARED_MUTEX_H_

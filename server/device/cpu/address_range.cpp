@@ -21,8 +21,8 @@
 namespace gpushared::device {
 namespace {
 
-// User space has 47 address bits. The lowest addresses are left to programs that are loaded at
-// fixed addresses.
+// A part of the user space, which has 47 address bits. The lowest addresses are left to programs
+// that are loaded at fixed addresses.
 constexpr std::uint64_t kAddressesBegin = std::uint64_t{1} << 33;
 constexpr std::uint64_t kAddressesEnd = std::uint64_t{1} << 45;
 
@@ -37,7 +37,7 @@ std::span<std::byte> StepAt(std::uint64_t address) {
 // Drops the pages: Linux reclaims the memory, and the next access reads zeros.
 void DropPages(std::uint64_t address, std::uint64_t bytes) {
   if (bytes == 0) return;
-  // Aborts on failure, because that would expose the data to the next client.
+  // Aborts on failure, because otherwise the next client could read the data.
   Check(madvise(Pointer(address), bytes, MADV_DONTNEED) == 0, "pages of our own mapping drop");
 }
 
@@ -196,7 +196,8 @@ Result<std::uint64_t> AddressRange::Resize(std::uint64_t mapped_bytes) {
     return after;
   }
   if (Status taken = account_.Take(after - before, "mapping"); !taken.ok()) return taken;
-  // Work that broke the contract by accessing returned memory may have written to that memory.
+  // Drops the pages again, because work that accessed returned memory, against the contract, may
+  // have written to them.
   if (before < accessible_bytes_) {
     DropPages(base_ + before, std::min(after, accessible_bytes_) - before);
   }
@@ -289,7 +290,7 @@ Result<AddressRange::Block> AddressRange::TakeModuleBlock(std::uint64_t bytes,
 }
 
 Result<AddressRange::Block> AddressRange::TakeBlock(std::uint64_t bytes) {
-  // First fit: a client has few modules, and freed blocks are reused.
+  // First fit suffices, because a client has few modules. Freed blocks are reused.
   std::uint64_t address = module_base();
   const std::uint64_t rounded = bytes > kModuleAreaBytes ? bytes : RoundUp(bytes, kPageBytes);
   for (const auto& [taken, taken_bytes] : module_blocks_) {

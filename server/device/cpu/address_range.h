@@ -19,10 +19,10 @@
 
 namespace gpushared::device {
 
-// A naturally aligned power-of-two part of this process's address space and the memory mapped into
-// it: the client's own memory from the bottom, module variables at the top, and chunks in between.
-// The chunks of a range are parts of one memory file, so that a chunk can be mapped at several
-// addresses.
+// A naturally aligned range of this process's address space, whose size is a power of two, and the
+// memory mapped into it: the client's own memory from the bottom, module variables at the top, and
+// chunks in between. The chunks of a range are parts of one memory file, so that a chunk can be
+// mapped at several addresses.
 //
 // Released memory of the client and of its modules is replaced by zero pages at once but stays
 // accessible, because a running kernel of the same client that still reads it must read zeros
@@ -57,7 +57,7 @@ class AddressRange {
   std::uint64_t base() const { return base_; }
   std::uint64_t bytes() const { return bytes_; }
   std::uint64_t mapped_bytes() const { return mapped_bytes_.load(std::memory_order_acquire); }
-  // Returns mapped_bytes() as a word for executors, which read it before each block.
+  // Returns the variable behind mapped_bytes(), which executors read before each block.
   const std::atomic<std::uint64_t>& mapped_word() const { return mapped_bytes_; }
   // Returns the device address of the module area, which extends to the end of the range.
   std::uint64_t module_base() const { return base_ + bytes_ - kModuleAreaBytes; }
@@ -83,7 +83,7 @@ class AddressRange {
   // See Space.
   Status Save(const MemoryPiece& part, int file);
   Status Load(const MemoryPiece& part, int file);
-  // Returns all module blocks in use and all mapped parts of chunks.
+  // Returns all module blocks in use and all mapped chunks.
   const MemoryPieces& pieces() const { return pieces_; }
   // Releases a block. `code_bytes` must have the value that was passed to TakeModuleBlock.
   void ReturnModuleBlock(const Block& block, std::uint64_t code_bytes = 0);
@@ -129,7 +129,7 @@ class AddressRange {
   void Shrink(std::uint64_t before, std::uint64_t after) GPUSHARED_REQUIRES(mutex_);
   Status PutPage(std::uint32_t step) GPUSHARED_REQUIRES(mutex_);
   Status FetchPage(std::uint32_t step) GPUSHARED_REQUIRES(mutex_);
-  // Called once the slot is empty, because the page was swapped in or freed.
+  // Removes the slot of a page that was swapped in or freed.
   void ForgetSlot(std::uint32_t step) GPUSHARED_REQUIRES(mutex_);
 
   const std::uint64_t base_;
@@ -141,18 +141,18 @@ class AddressRange {
 
   Mutex mutex_;
   MemoryAccount account_ GPUSHARED_GUARDED_BY(mutex_);
-  // Accessible bytes, counted from base_.
+  // Size of the accessible memory from base_ on; remains larger than mapped_bytes_ after a shrink.
   std::uint64_t accessible_bytes_ GPUSHARED_GUARDED_BY(mutex_) = 0;
-  // Swapped-out pages, by their number from base_.
+  // Slots of the swapped-out pages, by page number counted from base_.
   std::map<std::uint32_t, SwapStore::Slot> slots_ GPUSHARED_GUARDED_BY(mutex_);
-  NonResidentPages
-      non_resident_;  // The same pages for threads that submit work. Changed under the mutex.
-  // Sizes by address.
+  // The keys of slots_, for threads that submit work without the mutex. Changed under the mutex.
+  NonResidentPages non_resident_;
+  // Sizes of the module blocks, by address.
   std::map<std::uint64_t, std::uint64_t> module_blocks_ GPUSHARED_GUARDED_BY(mutex_);
-  // Created with the first chunk. Offsets are never reused; returned parts are punched out.
+  // Created with the first chunk. Offsets are never reused; a returned chunk becomes a hole.
   int chunk_file_ GPUSHARED_GUARDED_BY(mutex_) = -1;
   std::uint64_t chunk_file_bytes_ GPUSHARED_GUARDED_BY(mutex_) = 0;
-  // All memory outside of the client's own part at the bottom, for readers that must not wait.
+  // Module blocks in use and mapped chunks, for readers that must not wait for mutex_.
   MemoryPieces pieces_;
 };
 

@@ -154,7 +154,7 @@ DeviceInfo MakeInfo(const CpuDeviceOptions& options) {
   info.threads_per_block_max = executor::kThreadsPerBlockMax;
   info.shared_bytes_per_block_max = executor::kSharedBytesMax;
   info.preemption = Preemption::kWithinCommand;
-  // Possible because a block that waits for later blocks lets them start.
+  // Cooperative launches work, because a block that waits for later blocks lets them start.
   info.can_launch_cooperatively = true;
   info.can_kill = true;
   info.can_move_memory = true;
@@ -213,7 +213,7 @@ class CpuDevice : public Device, private NodeMaker {
 
  private:
   std::shared_ptr<QueuedWork> MakeNode(const GraphWork& graph, std::size_t node) const override;
-  // Returns the work, or the reason for rejecting it.
+  // Returns the work, which contains the reason if it is rejected.
   std::shared_ptr<QueuedWork> Checked(const LaunchWork& work) const;
   static std::shared_ptr<QueuedWork> Checked(const CopyWork& work);
   static std::shared_ptr<QueuedWork> Checked(const FillWork& work);
@@ -246,7 +246,7 @@ class CpuDevice : public Device, private NodeMaker {
   std::vector<ExecutorClock> clocks_;
   ExecutorClock spare_clock_;
   std::deque<ExecutorPriority> executors_;  // One per thread, the spare thread's last.
-  // Bytes of each thread's executor, the spare thread's last. Written by that thread. Relaxed,
+  // Bytes of each thread's executor, written by that thread; the spare thread's is last. Relaxed,
   // because no other data depends on it.
   std::vector<std::atomic<std::uint64_t>> executor_bytes_;
   // Time at which the clocks were last read. Used by the device thread only.
@@ -370,7 +370,7 @@ void CpuDevice::Execute(std::uint32_t multiprocessor) {
 void CpuDevice::ExecuteAsSpare() {
   std::unique_ptr<executor::BlockExecutor> blocks;
   spare_clock_.Begin();
-  executors_.back().Begin();  // The spare thread only runs urgent work.
+  executors_.back().Begin();  // Never demoted, because the spare thread only runs urgent work.
   RunClaims(info_.multiprocessors, blocks, [&] {
     // The spare thread is hardly ever needed, so it keeps no executor.
     if (blocks != nullptr) store_->Return(std::move(blocks));
@@ -436,7 +436,7 @@ void CpuDevice::RunLaunch(Claim& claim, std::unique_ptr<executor::BlockExecutor>
   QueuedWork& work = *claim.work;
   const auto& what = std::get<LaunchWork>(work.what);
   const auto further = static_cast<const CpuModule&>(*what.module).further();
-  // Kernels see one multiprocessor per thread, without the spare thread.
+  // %smid is the number of the thread; the spare thread, which has no multiprocessor, uses 0.
   executor::Launch launch = GetLaunch(what, number % info_.multiprocessors, *further);
   executor::PrintFunction print;
   if (output_) {

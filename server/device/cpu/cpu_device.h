@@ -15,9 +15,9 @@ namespace gpushared::device {
 
 struct CpuDeviceOptions {
   std::uint32_t number = 0;  // The N in "cpu:N".
-  // 0 means one less than the cores, but at least 1. At most kExecutorThreadsMax.
+  // At most kExecutorThreadsMax. 0 means one less than the number of cores, but at least 1.
   std::uint32_t executor_threads = 0;
-  PrioritizeFunction prioritize = {};  // Called by each executor thread; may be empty.
+  PrioritizeFunction prioritize = {};  // Sets an executor thread's priority; may be empty.
   // Memory of the device, shared by all clients; 0 means half of the usable memory.
   std::uint64_t memory_bytes = 0;
   OutputFunction output = {};  // May be empty.

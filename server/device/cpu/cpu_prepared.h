@@ -45,7 +45,7 @@ class CpuPrepared : public PreparedModule {
   }
   // Returns the size of the module's block in the module area.
   std::uint64_t variable_bytes() const { return variable_bytes_; }
-  // Returns the initial contents of that block.
+  // Returns the initial contents of the module's block.
   const VariableContents& contents() const { return contents_; }
 
  private:
@@ -60,8 +60,8 @@ class CpuPrepared : public PreparedModule {
   std::uint64_t bytes_ = 0;
 };
 
-// Parses PTX text or a fatbin and decodes it; everything that handles the client's bytes happens
-// here. The output is meaningless if the call fails.
+// Parses and decodes PTX text or a fatbin. No later stage reads the client's image. The output is
+// meaningless if the call fails.
 Status PrepareCpuModule(std::span<const std::byte> image, FlatWriter& to);
 
 }  // namespace gpushared::device

@@ -24,7 +24,7 @@ namespace gpushared::device {
 struct SpaceKernelMemory {
   explicit SpaceKernelMemory(AddressRange& range) : heap(range) {}
 
-  // Relaxed: a launch may use the old or the new value.
+  // Accessed relaxed, because a launch may use either the old or the new value.
   std::atomic<std::uint64_t> stack_bytes = executor::kRecursionLocalBytes;
   std::atomic<std::uint64_t> printed_bytes = kOutputBytesMax;
   SpaceHeap heap;
@@ -58,8 +58,8 @@ class CpuModule : public Module {
     return *prepared_->programs()[number];
   }
   // Returns the memory that the module's kernels may access: the client's mapped memory, the
-  // variables of this module, and `further`, which holds the variables of its other modules and the
-  // heap and must outlive the window.
+  // variables of this module, and `further`. The latter holds the variables of all modules of the
+  // client, its mapped chunks and its heap, and must outlive the window.
   executor::MemoryWindow window(const MemoryPieces::List& further) const;
   // Returns the current value for `further`.
   std::shared_ptr<const MemoryPieces::List> further() const { return range_.pieces().Now(); }

@@ -15,8 +15,9 @@ struct QueuedWork;
 using PrioritizeFunction = std::function<void(pid_t thread, bool ahead)>;
 
 // Host scheduling priority of an executor thread: raised or demoted. A thread that takes work below
-// the highest recent priority is demoted until it takes other work, because otherwise the clients
-// with the urgent work would have one core less for their own threads.
+// the highest recent priority is demoted, because otherwise the clients with the urgent work would
+// have one core less for their own threads. The thread is promoted when it has no work, when more
+// urgent work waits for a thread, or when its work is to end.
 //
 // Owned by one thread. Other threads may promote it at any time.
 class ExecutorPriority {
@@ -49,7 +50,7 @@ class ExecutorPriority {
   pid_t thread_ = 0;
   // Sequentially consistent, as required by WorkQueue::Apply.
   std::atomic<bool> is_demoted_{false};
-  const QueuedWork* running_ = nullptr;  // Guarded by the queue.
+  const QueuedWork* running_ = nullptr;  // Guarded by the queue's mutex.
 };
 
 }  // namespace gpushared::device

@@ -57,8 +57,8 @@ class ExecutorTimes {
   State state_ = State::kRunning;
   DeviceClock::time_point late_from_;  // Valid while the work sleeps.
   Reading last_;
-  // Running time without CPU time that is not yet in the totals. Negative if a CPU clock that
-  // advances in ticks has caught up.
+  // Elapsed time in kRunning minus CPU time, as far as not yet added to the totals. Negative after
+  // a CPU clock that advances in ticks has caught up.
   std::chrono::nanoseconds missing_{};
   Totals totals_;
 };

@@ -69,7 +69,7 @@ class PausedRun {
   }
 
   bool empty() const { return executor_ == nullptr; }
-  // Takes the executor to continue the run.
+  // Returns the executor, to continue the run, and releases the memory reservation.
   std::unique_ptr<executor::BlockExecutor> Take() {
     store_->Release(space_, bytes_);
     return std::move(executor_);

@@ -8,8 +8,8 @@ namespace gpushared::device {
 
 namespace {
 
-// Returns the host memory for the heap's bookkeeping that counts against the quota. The bookkeeping
-// of a heap of the default size does not count.
+// Returns how much of the bookkeeping's host memory counts against the quota: nothing for a heap of
+// at most the default size.
 std::uint64_t BooksBytes(std::uint64_t heap_bytes) {
   return heap_bytes <= executor::kDeviceHeapBytes ? 0 : heap_bytes / 3;
 }

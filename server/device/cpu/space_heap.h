@@ -14,8 +14,8 @@
 namespace gpushared::device {
 
 // Heap for one client's kernels, shared by all modules of the client. Created when the client first
-// loads a module with a kernel that allocates, or sets the size, which is otherwise
-// kDeviceHeapBytes. Counts against the quota from then until the space is destroyed.
+// loads a module with a kernel that allocates, or sets the size of the heap (default:
+// kDeviceHeapBytes). Counts against the quota from its creation until the space is destroyed.
 //
 // Thread-safe. Uses the range, which must outlive it.
 class SpaceHeap {

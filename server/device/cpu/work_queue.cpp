@@ -18,7 +18,7 @@ QueuedWork::~QueuedWork() = default;
 
 void QueuedWork::SubmitAgain(const LaunchWork& rest) {
   what = rest;
-  // Reset, because `paused` refers to this work, which would otherwise own itself.
+  // `paused` is this work. The reference is reset, because otherwise the work would own itself.
   std::get<LaunchWork>(what).paused.reset();
   stop.store(false, std::memory_order_relaxed);
   has_started = false;
@@ -27,7 +27,7 @@ void QueuedWork::SubmitAgain(const LaunchWork& rest) {
 void QueuedWork::SubmitAgain(const GraphWork& rest) {
   std::visit([&](auto& node) { static_cast<WorkHeader&>(node) = rest; }, what);
   graph->work = rest;
-  // Reset, because `paused` refers to this work, which would otherwise own itself.
+  // `paused` is this work. The reference is reset, because otherwise the work would own itself.
   graph->work.paused.reset();
   graph->is_stopping = false;
   graph->started.reset();
@@ -62,7 +62,8 @@ void WorkQueue::Submit(std::shared_ptr<QueuedWork> work) {
   MutexLock lock(mutex_);
   RecordAsked(work->header().priority);
   work->rank = GetRank(work->header().priority, ++sequence_);
-  const StreamKey key = work->header().stream;  // Work without units completes during this call.
+  // Copied, because work without units completes, and may be destroyed, during this call.
+  const StreamKey key = work->header().stream;
   Check(works_.emplace(work->header().id, work.get()).second, "work on the device has a unique id");
   Stream& stream = streams_[key];
   stream.push_back(std::move(work));

@@ -71,16 +71,16 @@ struct QueuedWork : PausedBlocks {
   // Set when running units of this work should end early, because it was killed or another unit
   // failed. Relaxed, because it is advice and no other data depends on it.
   std::atomic<bool> abandon{false};
-  // Set when the work should end before its next unit. Running threads read it relaxed for the same
-  // reason; WorkQueue::Apply needs sequential consistency.
+  // Set when the work should end before its next unit. Running threads read it relaxed, because
+  // they take it as advice; WorkQueue::Apply needs sequential consistency.
   std::atomic<bool> stop{false};
   // Bytes printed so far by its kernels; see kOutputBytesMax. Relaxed, because no other data
   // depends on the counter.
   std::atomic<std::uint64_t> output_bytes{0};
   // Written by the queue, with the same ordering as `stop`.
   std::atomic<bool> is_killed{false};
-  // Size of `paused`, which the queue writes. Relaxed, because it is advice and no other data
-  // depends on it.
+  // Size of `paused`. Written by the queue. Relaxed, because it is advice and no other data depends
+  // on it.
   std::atomic<std::uint32_t> paused_runs{0};
   // State of a launch.
   executor::LaunchState launch_state;
@@ -111,7 +111,7 @@ struct QueuedWork : PausedBlocks {
 };
 
 // Part of a work item taken by an executor thread: one unit or a paused run, and further units that
-// WorkQueue::Continue deals.
+// WorkQueue::Continue and Extend deal.
 struct Claim {
   QueuedWork* work = nullptr;
   std::uint64_t unit = 0;  // Unused with a paused run.
@@ -210,7 +210,7 @@ class WorkQueue {
   using Stream = std::deque<std::shared_ptr<QueuedWork>>;
   // Returns the rank: the highest priority comes first, then the oldest work.
   static std::uint64_t GetRank(std::uint8_t priority, std::uint64_t sequence);
-  // Returns whether all units are dealt and none is paused.
+  // Returns whether all units are dealt and the work has no paused run.
   static bool IsDone(const QueuedWork& work);
   // Returns whether no further units may be dealt.
   static bool MustEnd(const QueuedWork& work);
@@ -220,7 +220,8 @@ class WorkQueue {
   // `threads_wanted`: see StartHead.
   void EndIfDone(QueuedWork& work, std::uint32_t threads_wanted) GPUSHARED_REQUIRES(mutex_);
   // Returns the number of threads that may be woken besides the one that ended the claim. That
-  // thread looks for more work itself, unless it is the spare one, which takes no other work.
+  // thread looks for more work itself, unless it is the spare thread, which takes only work that is
+  // held up.
   std::uint32_t GetHelpers(const Claim& claim) const { return threads_ - !claim.is_of_spare; }
   void Report(const std::shared_ptr<QueuedWork>& work) GPUSHARED_REQUIRES(mutex_);
   void MakeClaimable(QueuedWork& work) GPUSHARED_REQUIRES(mutex_);
@@ -245,8 +246,8 @@ class WorkQueue {
   // Returns whether no thread is idle and the first work waits for a thread that runs
   // lower-priority work.
   bool IsHeldUp() const GPUSHARED_REQUIRES(mutex_);
-  // Called when a thread takes work, or none is left to take: counts the time in which work was
-  // claimable and no thread had any.
+  // Called when a thread takes work, or no work is left to take: counts the time in which work was
+  // claimable but no thread ran a claim.
   void EndStall() GPUSHARED_REQUIRES(mutex_);
   // Waits for work to arrive. Calls `on_idle` at most once and then clears it.
   void WaitForWork(MutexLock& lock, const std::function<void()>** on_idle)
@@ -279,7 +280,7 @@ class WorkQueue {
   DeviceClock::time_point free_since_ GPUSHARED_GUARDED_BY(mutex_);
   // Valid while claimable_ is not empty.
   DeviceClock::time_point claimable_since_ GPUSHARED_GUARDED_BY(mutex_);
-  // End of the last work whose completion was not taken.
+  // When the most recent work ended; empty once completions have been taken since.
   std::optional<DeviceClock::time_point> last_ended_ GPUSHARED_GUARDED_BY(mutex_);
   std::atomic<std::int64_t> stalled_ns_ = 0;  // Written under mutex_, read without it.
   // Number of the last submission.

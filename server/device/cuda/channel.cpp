@@ -22,7 +22,7 @@ constexpr std::size_t kMarksOut = 2;
 constexpr std::uint32_t kGroupsAhead = 2;
 // Number of a graph's nodes that are issued together. Issuing them takes 0.1 ms at 2 µs each.
 constexpr std::uint64_t kNodesPerPart = 64;
-// Number of such parts in flight. A stop waits for them.
+// Number of a graph's parts in flight. A stop waits for them.
 constexpr std::uint32_t kNodePartsAhead = 4;
 
 }  // namespace

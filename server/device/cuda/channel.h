@@ -42,7 +42,7 @@ struct Item {
   ContainedLaunches* contained = nullptr;
   // Preemptible form that the launch runs as; null if it runs the client's own kernel.
   const PreemptibleKernel* claimed = nullptr;
-  // Words of a preemptible launch while it is with the driver.
+  // Slot of a preemptible launch from its first group until the launch has ended.
   std::optional<ClaimWords::Slot> slot;
   std::uint32_t claim_base = 0;          // Value of the slot's counter at the start.
   std::uint64_t claim_group_blocks = 0;  // Blocks per group.
@@ -50,7 +50,8 @@ struct Item {
   std::uint64_t claim_ahead_blocks = 0;
   // The graph to launch as a whole; otherwise null.
   InstantiatedGraph* instantiated = nullptr;
-  // Number of leading nodes (or the item itself) whose kernels are loaded.
+  // Number of leading nodes whose kernels are loaded. An item that is not a graph counts as one
+  // node.
   std::size_t ready_nodes = 0;
   bool has_started = false;
   bool times_are_exact = true;
@@ -78,9 +79,11 @@ struct ChannelLimits {
   // remaining blocks of the groups in flight still have to start, although they then end at once.
   // At an assumed 1 ns each, two groups take 33 µs.
   std::uint64_t claim_group_blocks = 16384;
-  // Limit for a group on a part of a GPU, where each block occupies its place for longer.
+  // Limit for a group in waves, so that groups are smaller where fewer blocks run at once, such as
+  // on a part of a GPU.
   std::uint64_t claim_group_waves = 16;
-  // Waves that are queued after another preemptible launch: enough work until its end is noticed.
+  // Waves that are queued after another preemptible launch: enough work to keep the GPU busy until
+  // the end of that launch is detected.
   std::uint64_t claim_ahead_waves = 4;
   // Overhead of claiming for each block: a load and an atomic operation in the L2 cache, one after
   // the other, and a barrier. Blocks shorter than kClaimWorth times this are not claimed.
@@ -180,7 +183,7 @@ class Channel {
   bool IssueInstantiated(Item& item);
   void ReturnInstantiated(Item& item);
   bool IssueClaims(Item& item);
-  // Whether the item follows a preemptible launch of the same stream that has started or soon will.
+  // Whether the item follows a preemptible launch of the same stream that has a slot.
   bool FollowsClaims(const Item& item) const;
   Status IssuePreemptibleGroup(Item& item, std::uint64_t blocks);
   // Called after the issued groups of a preemptible launch that was stopped.
@@ -216,11 +219,11 @@ class Channel {
   std::size_t stopped_ = 0;                  // Number of items with is_stopped.
   std::size_t claimed_ = 0;                  // Number of items with a slot.
   std::deque<Part> parts_;                   // In flight, in order of issue.
-  std::uint64_t ended_parts_ = 0;            // Total since the start.
+  std::uint64_t ended_parts_ = 0;            // Number of parts that have ended so far.
   std::uint64_t blockers_end_ = 0;           // Value of ended_parts_ when all blockers have ended.
   std::deque<std::size_t> batches_;          // Number of parts in each closed batch, oldest first.
   std::size_t open_parts_ = 0;               // Number of parts in the open batch.
-  bool open_is_timed_ = false;               // Whether its first part is timed.
+  bool open_is_timed_ = false;               // Whether the open batch began with exact times.
 };
 
 }  // namespace gpushared::device::cuda

@@ -42,10 +42,10 @@ class CodeMaker {
   std::optional<std::vector<std::byte>> Find(std::string_view ptx, std::string_view target) {
     return compiler_->Find(ptx, ArchitectureFor(target));
   }
-  // Jobs run sequentially on a separate thread, which also calls `done`, in an idle window if there
-  // is code. A job that is no longer `wanted` when it is dequeued is skipped, and its `done` is not
-  // called. If kJobsMax wanted jobs are waiting, CompileLater calls `done` with kLimitExceeded at
-  // once, on the calling thread.
+  // Jobs run sequentially on a separate thread. The thread then calls `done`, after a successful
+  // compilation in an idle window. A job that is no longer `wanted` when it is dequeued is skipped,
+  // and its `done` is not called. If kJobsMax wanted jobs are waiting, CompileLater calls `done`
+  // with kLimitExceeded at once, on the calling thread.
   struct Job {
     std::string ptx, target;
     std::function<bool()> wanted;

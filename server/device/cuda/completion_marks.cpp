@@ -86,7 +86,7 @@ class EventMarks : public CompletionMarks {
       state.clock->Free(state.last_end);
       state.opened_at = DeviceClock::now();
     }
-    // The batch starts when the previous one ends, if that has a time.
+    // If the end of the previous batch has a time, the batch starts at that time.
     if (!is_timed || (!is_idle && state.last_is_timed)) return {};
     return Record(*state.clock, stream, Pool::kTimed, state.opened);
   }
@@ -178,7 +178,8 @@ class EventMarks : public CompletionMarks {
                          clock.base.event);
   }
 
-  // Returns the times of a batch that has ended, and takes its marks.
+  // Returns the times of a batch that has ended. Its start becomes the base of the clock, its end
+  // the last_end of the stream.
   Result<BatchTimes> GetTimes(StreamState& state, Batch& batch) {
     const TimePoint now = DeviceClock::now();
     Clock& clock = *state.clock;
@@ -218,7 +219,7 @@ class EventMarks : public CompletionMarks {
     return status;
   }
 
-  // Makes `next`, whose event has passed, the base of the clock, and takes the event.
+  // Makes `next`, whose event has passed, the base of the clock, which then owns the event.
   Status MoveBase(Clock& clock, Mark& next) {
     nanoseconds distance{};
     Status status = Distance(clock.base.event, next.event, distance);

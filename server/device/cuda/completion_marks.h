@@ -40,7 +40,7 @@ class CompletionMarks {
   virtual Status Open(std::size_t number, Stream stream, bool is_idle, bool is_timed) = 0;
   // Called after the last work of the batch. `is_timed`: the caller still needs exact times.
   virtual Status Close(std::size_t number, Stream stream, bool is_timed) = 0;
-  // Returns the oldest closed batch of the stream if it has ended; each batch once.
+  // Returns the oldest closed batch of the stream if it has ended. Each batch is returned once.
   virtual Result<std::optional<BatchTimes>> Poll(std::size_t number, Stream stream) = 0;
 
   // kEvents: an event after each batch, and one before it if the stream was idle or the event after

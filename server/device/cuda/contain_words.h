@@ -28,8 +28,8 @@ namespace gpushared::device::cuda {
 // make the GPU wait. The stop word of loops is in host memory as well, because it must be writable
 // while the driver accepts no call.
 //
-// Thread-safe in the calls for modules and ReportAllToEnd; the rest is confined to the device
-// thread. The context is current on the calling thread, except for ReportAllToEnd.
+// Take, Return and ReportAllToEnd are thread-safe; the rest is confined to the device thread. The
+// context is current on the calling thread, except for ReportAllToEnd.
 class ContainWords {
  public:
   // Words of one module.

@@ -72,8 +72,8 @@ void ContainedLaunches::Withdraw() {
   GoOn();
 }
 
-// Clears the words as soon as all launches have left, so that the next launch need not wait for it.
-// Enter tries again after a failure.
+// Clears the words as soon as all launches have left, because otherwise the next launch would have
+// to wait until they are clear. Enter tries again after a failure.
 void ContainedLaunches::GoOn() {
   if (state_ == State::kMustEnd && launches_ == 0) (void)Clear();
 }

@@ -78,18 +78,19 @@ class CudaContext {
   // Returns `otherwise` if the driver does not report the attribute, because older drivers lack
   // newer attributes.
   int Attribute(DeviceAttribute which, int otherwise) const;
-  // Returns an attribute that the device requires. The error contains `name` and its number.
+  // Returns an attribute that the device requires. The error contains `name` and the number of the
+  // attribute.
   Result<int> NeededAttribute(DeviceAttribute which, const char* name) const;
 
   // Free memory of the GPU in bytes.
   Result<std::uint64_t> FreeBytes();
 
-  // Sets the maximum local memory of a thread, once and for all: a launch that exceeded it would
-  // make the driver wait, on the launching thread, for everything that runs. Called before other
-  // threads use the context and before free memory is divided.
+  // Sets the maximum local memory of a thread for all later launches, because a launch that needed
+  // more would make the driver wait, on the launching thread, for everything that runs. Called
+  // before other threads use the context and before free memory is divided.
   Status LimitLocalMemory();
-  // Returns an empty string if kernels may use this much local memory for each thread, otherwise an
-  // error message. Such kernels must not be launched.
+  // Returns an empty string if kernels may use this much local memory for each thread. Otherwise
+  // returns an error message, and kernels that use it must not be launched.
   std::string WhyTooMuchLocalMemory(std::uint64_t bytes) const;
   // Local memory that the limit allows but that the driver had not yet allocated when the limit was
   // set. This memory must be left free, because the driver allocates it during a later launch,

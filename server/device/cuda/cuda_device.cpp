@@ -240,7 +240,7 @@ std::size_t CudaDevice::TakeCompletions(std::span<Completion> out) {
 }
 
 void CudaDevice::Poll() {
-  // Most urgent first.
+  // Advances the most urgent channels first.
   for (auto channel = channels_.rbegin(); channel != channels_.rend(); ++channel) {
     if ((*channel)->empty()) continue;
     (*channel)->Advance(finished_);

@@ -36,8 +36,8 @@ namespace gpushared::device::cuda {
 // The driver reads this variable when it is initialized; without it, the driver uses 8 connections.
 inline constexpr const char* kConnectionsVariable = "CUDA_DEVICE_MAX_CONNECTIONS";
 
-// Implementation of CreateCudaDevice. Start is defined in cuda_device_start.cpp, everything else in
-// cuda_device.cpp.
+// Implementation of CreateCudaDevice. Start and the functions that only Start uses are defined in
+// cuda_device_start.cpp, everything else in cuda_device.cpp.
 //
 // Threads: see Device.
 class CudaDevice : public Device {
@@ -48,7 +48,7 @@ class CudaDevice : public Device {
   CudaDevice& operator=(const CudaDevice&) = delete;
   ~CudaDevice() override { context_->idle_windows().GiveUp(); }
 
-  // Called on the thread for which the context was opened.
+  // Called on the thread that opened the context, where the context is current.
   Status Start();
 
   IdleWindows& idle_windows() { return context_->idle_windows(); }
@@ -101,7 +101,7 @@ class CudaDevice : public Device {
   Status TryCode(const Result<std::vector<std::byte>>& code);
   Status MakeChannels();
   Result<Stream> MakeStream(std::size_t level, int priority);
-  // Stream of a channel on some of the multiprocessors.
+  // Stream in a partition, and the number of its channel.
   struct PartStream {
     std::size_t number = 0;
     Stream stream = nullptr;

@@ -90,8 +90,8 @@ Status CudaDevice::Start() {
   return MakeChannels();
 }
 
-// Drivers since CUDA 12.4 list kernels without loading them. Older ones load a kernel when its name
-// is looked up, which happens when its module is placed.
+// Drivers since CUDA 12.4 list kernels without loading them. Older drivers load a kernel when its
+// name is looked up, so that placing a module loads all of its kernels, and loaders are useless.
 Status CudaDevice::MakeLoaders() {
   const Driver& driver = context_->driver();
   if (!driver.Has(Feature::kFunctionNames) || !driver.Has(Feature::kEagerLoading)) return {};
@@ -188,8 +188,8 @@ Status CudaDevice::ReadInfo() {
 
 // Attributes that this driver does not report are omitted, regardless of the error that it returns:
 // some of the numbers have no name, and the handling of those by drivers is undefined. Limits of
-// textures and surfaces are omitted because kernels that use them are rejected, since such kernels
-// could forge handles of the driver.
+// textures and surfaces are omitted as well: kernels that use textures or surfaces are rejected,
+// because such kernels could forge handles of the driver.
 Status CudaDevice::ReadAttributes() {
   // Above those of CUDA 13.5; drivers reject unknown numbers.
   constexpr std::uint32_t kIdMax = 159;

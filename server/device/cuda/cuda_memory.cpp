@@ -13,8 +13,8 @@ namespace {
 
 // Memory that clients do not get, because the driver needs it for the code of modules, for printf
 // buffers and its own data, and later for local memory that it has not allocated yet. If this
-// memory runs out, calls of arbitrary clients fail. How much the driver takes was not measured.
-// Parts of a GPU have less to spare.
+// memory runs out, calls of arbitrary clients fail. How much the driver takes was not measured. On
+// a small GPU or a part of one, no more than an eighth of the free memory is kept.
 std::uint64_t BytesKept(std::uint64_t free, std::uint64_t untaken_local_bytes) {
   constexpr std::uint64_t kUsual = std::uint64_t{1} << 30;
   return std::min(kUsual + untaken_local_bytes, free / 8);
@@ -26,7 +26,7 @@ std::uint64_t BytesKept(std::uint64_t free, std::uint64_t untaken_local_bytes) {
 std::uint64_t BytesZeroedAtATime(const CudaContext& context) {
   constexpr std::uint64_t kLeast = std::uint64_t{1} << 20;
   constexpr std::uint64_t kMost = std::uint64_t{256} << 20;
-  // Used if the driver does not report the bandwidth, which is rarely lower.
+  // Used if the driver does not report the bandwidth; few GPUs write less than this in 100 µs.
   constexpr std::uint64_t kOtherwise = std::uint64_t{16} << 20;
   const int kilohertz = context.Attribute(DeviceAttribute::kMemoryClockKilohertz, 0);
   const int bits = context.Attribute(DeviceAttribute::kMemoryBusBits, 0);
@@ -332,7 +332,7 @@ Status CudaRange::Unmap(DeviceAddress address, std::uint64_t bytes) {
 
 Result<CudaRange::Block> CudaRange::TakeModuleBlock(std::uint64_t bytes) {
   if (bytes == 0) return Block{};
-  // First fit: a client has few modules, and freed blocks are reused.
+  // First fit suffices, because a client has few modules. Freed blocks are reused.
   DeviceAddress address = module_base();
   const std::uint64_t rounded = bytes > kModuleAreaBytes ? bytes : RoundUp(bytes, kPageBytes);
   for (const auto& [taken, taken_bytes] : module_blocks_) {
@@ -471,7 +471,7 @@ Status CudaRange::ShrinkTo(std::uint64_t mapped_bytes) {
   if (launches_.load(std::memory_order_seq_cst) > 0) return SetMapped(PiecesEnd());
   const Status dropped = DropPieces(kept);
   if (tail_ && pieces_.size() == kept) {
-    // Moves the same memory, so that some is always mapped.
+    // Moves the tail's memory, because allocating another tail could fail.
     Status moved = memory_->MovePiece(tail_->address, end, tail_->bytes, tail_->handle);
     if (!moved.ok()) return moved;
     tail_->address = end;

@@ -97,7 +97,7 @@ class CudaMemory {
   // Enables access of the GPU to whole mappings.
   Status Open(DeviceAddress address, std::uint64_t bytes);
   Status OpenAndZero(std::span<const Piece> pieces, std::uint64_t zeroed_before);
-  // Waits for work on stream_ if `submitted` is ok.
+  // Waits for work on stream_. Returns `submitted` unless the wait fails.
   Status Wait(Status submitted) GPUSHARED_REQUIRES(using_stream_);
 
   const std::shared_ptr<CudaContext> context_;
@@ -172,7 +172,7 @@ class CudaRange {
     return non_resident_.BytesIn(mapped(), address, bytes);
   }
   SpaceUse use() const;
-  // Whether the access set of a command is resident. Any thread.
+  // Whether the access set of a command is resident. May be called by any thread.
   bool IsResident(const Reach& reach) const { return non_resident_.IsResident(mapped(), reach); }
   // Part of the module area, in pages of kPageBytes. Its memory is mapped in larger pages that the
   // client's modules share and that count against the quota.
@@ -197,7 +197,7 @@ class CudaRange {
   Status Write(DeviceAddress address, std::span<const std::byte> bytes) {
     return memory_->Write(address, bytes);
   }
-  // Keeps the word updated with the address of the end of the mapped memory until it is forgotten.
+  // Keeps the address of the end of the mapped memory in `word`, until ForgetLimit.
   Status KeepLimit(DeviceAddress word);
   void ForgetLimit(DeviceAddress word) { std::erase(limits_, word); }
   // Called around each launch of kernels that read the limit. Sequentially consistent with
@@ -205,10 +205,10 @@ class CudaRange {
   // written.
   void RecordLaunch() { launches_.fetch_add(1, std::memory_order_seq_cst); }
   void RecordEnd() { launches_.fetch_sub(1, std::memory_order_seq_cst); }
-  // Memory outside of the range that the driver allocates for a module's variables.
+  // Memory that the driver allocates, outside of the range, for a module's variables.
   Status TakeForModule(std::uint64_t bytes) { return account_.Take(bytes, "module"); }
   void ReturnFromModule(std::uint64_t bytes) { account_.Return(bytes); }
-  // Memory of modules that copies and fills may access, inside and outside of the range.
+  // Modules' memory, inside and outside of the range, which copies and fills may access.
   void AddVariables(std::span<const MemoryPiece> pieces) {
     for (const MemoryPiece& piece : pieces) variables_.Add(piece);
   }
@@ -259,9 +259,10 @@ class CudaRange {
   Status PutStandIn(Piece& piece);
   // Maps other memory in the place of a piece. After a failure the former memory is mapped again.
   Status Exchange(const Piece& piece, MemoryHandle former, MemoryHandle other);
-  // Replaces the stand-in in a piece's place. After a failure the stand-in is mapped again.
+  // Maps `handle` in place of the stand-in and copies the slot's contents to it. After a failure
+  // the stand-in is mapped again.
   Status FillPiece(Piece& piece, MemoryHandle handle, SwapStore::Slot slot);
-  // Called once the page's slot is empty. The last call frees the stand-in.
+  // Removes the empty slot of a page. If no page remains swapped out, frees the stand-in.
   Status ForgetSlot(std::uint32_t step);
 
   const std::shared_ptr<CudaMemory> memory_;
@@ -276,7 +277,7 @@ class CudaRange {
   std::map<std::uint32_t, SwapStore::Slot> slots_;
   NonResidentPages non_resident_;         // The pieces of slots_, readable by any thread.
   std::optional<MemoryHandle> stand_in_;  // Mapped in the place of each swapped-out piece.
-  std::optional<Piece> tail_;             // After the pieces.
+  std::optional<Piece> tail_;             // Follows pieces_; empty unless kernels are contained.
   std::vector<DeviceAddress> limits_;
   bool limits_are_right_ = true;  // False after a change has failed halfway.
   std::map<DeviceAddress, std::uint64_t> module_blocks_;  // Bytes, by address.

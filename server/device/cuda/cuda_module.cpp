@@ -436,7 +436,8 @@ Result<CudaModule::Limits> CudaModule::FindLimits(Function function) {
                 .binary_version = static_cast<std::uint32_t>(found[6])};
 }
 
-// Returns the maximum dynamic shared memory of a launch.
+// Makes the driver allow as much dynamic shared memory as the GPU has, and returns the maximum of a
+// launch.
 Result<std::uint32_t> CudaModule::OptIntoSharedMemory(Function function,
                                                       std::uint32_t static_bytes) {
   const int limit = context_.Attribute(DeviceAttribute::kSharedBytesPerBlockOptIn, 0);

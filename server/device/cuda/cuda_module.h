@@ -87,7 +87,7 @@ class CudaModule : public device::Module {
   std::span<const MemoryPiece> variable_memory() const override { return variable_memory_; }
   // Driver's handle of a supported kernel.
   Function function(std::uint32_t kernel) const { return functions_[kernel]; }
-  // Modules with more kernels are loaded lazily.
+  // Of a module with more kernels than this, each kernel is loaded when it is first launched.
   static constexpr std::size_t kLoadedAtOnceMax = 16;
   // Returns whether the kernel's code is loaded, so that its launch does not block in the driver;
   // starts loading the code if it is not. Returns an error if the code cannot be loaded. Device
@@ -161,7 +161,7 @@ class CudaModule : public device::Module {
     std::uint32_t constant_bytes = 0, registers = 0, ptx_version = 0, binary_version = 0;
   };
   Result<Limits> FindLimits(Function function);
-  // Does not load the kernels.
+  // Lists the functions of the module, without loading their code.
   Result<Functions> ListFunctions(cuda::Module module);
   Status FindLateKernels(const CudaPrepared& prepared);
   Status DescribeLate(const CudaPrepared& prepared, Function function, KernelInfo& info);
@@ -175,13 +175,13 @@ class CudaModule : public device::Module {
 
   CudaContext& context_;  // Outlives the module, because the range keeps it alive.
   const std::shared_ptr<CudaRange> range_;
-  const std::string fence_constant_;  // Name of the variable; empty without a fence.
+  const std::string fence_constant_;  // Name of the fence's variable; empty without a fence.
   const std::shared_ptr<CodeMaker> maker_;
   const std::shared_ptr<KernelManager> graphs_;  // Null if graphs are not supported.
   const std::shared_ptr<KernelLoaders> loaders_;
   Lates late_;         // By kernel. If null, all are loaded.
   Lates late_claims_;  // For preemptible forms; set before claimed_.
-  // Size of the variables outside of the range, which count against the quota.
+  // Size of the variables outside of the range. Counts against the quota.
   std::uint64_t variable_bytes_ = 0;
   CudaRange::Block variables_;  // Block of the variables inside the range.
   std::unique_ptr<ContainedLaunches> contained_;

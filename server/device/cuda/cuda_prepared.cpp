@@ -238,8 +238,8 @@ bool IsPtxText(std::string_view text) {
          text.find('\0') == std::string_view::npos;
 }
 
-// Whether the text may be a module's .target: printable and short. Of a target, only the suffix of
-// the GPU's own architecture reaches the compiler's options (CodeMaker).
+// Whether the text may be a module's .target: printable and short. CodeMaker passes a target to the
+// compiler only if it is the GPU's own architecture with a suffix of one character.
 bool IsTarget(const std::string& text) { return IsName(text) && text.size() <= 256; }
 
 }  // namespace
@@ -322,7 +322,7 @@ Status CudaPrepared::TakeFence(const ModuleRecipe& recipe, FlatReader& from) {
   Result<std::vector<VariableInfo>> variables = TakeVariables(from, range_variable_bytes_);
   if (!variables) return variables.status();
   variables_ = *std::move(variables);
-  // Excludes the fence's variable, because a client that could write it could leave its memory.
+  // Excludes the fence's variable, because a client that could write it could disable its fence.
   std::erase_if(variables_, [&](const VariableInfo& variable) {
     return is_fenced() && variable.name == fence_constant_;
   });

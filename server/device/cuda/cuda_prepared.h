@@ -122,8 +122,8 @@ class CudaPrepared : public PreparedModule {
   std::string note_;
 };
 
-// Parses PTX text, a fatbin or a cubin, and applies the recipe's passes; everything that handles
-// the client's bytes happens here. The output is meaningless if the call fails.
+// Parses PTX text, a fatbin or a cubin, and applies the recipe's passes. No later stage in this
+// server parses the client's image. The output is meaningless if the call fails.
 Status PrepareCudaModule(const ModuleRecipe& recipe, std::span<const std::byte> image,
                          FlatWriter& to);
 

@@ -76,8 +76,8 @@ Status CudaRange::Exchange(const Piece& piece, MemoryHandle former, MemoryHandle
   return memory_->context().death();
 }
 
-// Copies outside of an idle window, because the copy needs none and takes longer than everything
-// else.
+// Copies outside of an idle window, because the copy requires no idle window and takes longer than
+// the other steps.
 Status CudaRange::FillPiece(Piece& piece, MemoryHandle handle, SwapStore::Slot slot) {
   if (Status put = Exchange(piece, *stand_in_, handle); !put.ok()) return put;
   Status filled = memory_->CopyIn(*store_, slot, piece.address);

@@ -19,8 +19,9 @@ namespace gpushared::device::cuda {
 // Other work must not be delayed for long by a kernel that does not end. Therefore a drain that
 // runs out of patience is abandoned, all work continues, and the next drain starts when everything
 // that was then in flight has ended: a long kernel is waited for outside of the driver and costs
-// other clients one drain. The patience doubles each time, so that long kernels running side by
-// side cannot delay calls indefinitely; IdleWindows limits the share of time that drains may take.
+// other clients one drain. The patience doubles with each abandoned drain, so that concurrent long
+// kernels cannot delay calls indefinitely, and is twice the duration of a drain that succeeded.
+// IdleWindows limits the share of time that drains may take.
 //
 // Confined to the device thread.
 class Drain {
@@ -32,7 +33,7 @@ class Drain {
   // Both must outlive the drain.
   Drain(IdleWindows& windows, Channels& channels) : idle_windows_(windows), channels_(channels) {}
 
-  // Called after each poll of the channels, when ends are detected and following work is issued.
+  // Called after each poll of the channels, which detects ended work and issues the work after it.
   void Review();
 
  private:

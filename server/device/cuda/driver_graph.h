@@ -79,7 +79,7 @@ class InstantiatedGraph {
   // Versions of the nodes; stored contiguously because all are compared.
   std::vector<std::uint64_t> versions_;
   std::vector<std::uint32_t> no_launches_;  // Numbers of non-launch nodes, ascending.
-  std::vector<DriverNode> handles_;         // Handles of the driver, in the same order.
+  std::vector<DriverNode> handles_;         // The driver's handles, parallel to nodes_.
   DriverGraph graph_ = nullptr;             // Kept because its nodes identify those of exec_.
   DriverExec exec_ = nullptr;
 };

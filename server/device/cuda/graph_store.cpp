@@ -314,7 +314,7 @@ void GraphStore::DestroyDropped(MutexLock& lock) {
 }
 
 void GraphStore::MakeNext(MutexLock& lock) {
-  // Releases the lock, so that the graph can be forgotten until the idle window begins.
+  // Waits for the idle window without the lock, so that graphs can be forgotten in the meantime.
   lock.Unlock();
   const IdleWindow window(context_->idle_windows(), Urgency::kUnhurried);
   lock.Lock();

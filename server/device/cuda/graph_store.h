@@ -29,7 +29,7 @@ struct GraphStoreLimits {
   // Limit for all graphs, because they use host and device memory of the driver that is not charged
   // to clients.
   std::size_t nodes = std::size_t{1} << 16;
-  // Number of graphs that are tracked.
+  // Limit for the graphs that are tracked, instantiated or not.
   std::size_t graphs = 1024;
 };
 
@@ -39,8 +39,8 @@ struct GraphStoreLimits {
 //
 // If the store is full, it evicts the least recently launched graph, instantiated or waiting for
 // that, of the client with the most nodes. So a client can use the whole store while no other
-// client needs it, and its even share at any time. A client's own graph is not evicted in favour of
-// one that is launched less often.
+// client needs it, and its even share at any time. A client's graph is not evicted in favour of
+// another graph of the client whose previous launch was earlier.
 //
 // FindUnknown, Has, Take and Return are called by the device thread; everything else is
 // thread-safe.
@@ -103,7 +103,7 @@ class GraphStore : public KernelManager {
   static bool RunsAsItIs(const Entry& entry, const GraphWork& work) {
     return entry.graph != nullptr && work.version != 0 && entry.version == work.version;
   }
-  // Called for a first launch.
+  // Called when a graph is first launched.
   void Remember(const Key& key) GPUSHARED_REQUIRES(mutex_);
   bool EraseOldest(const std::pair<const Space* const, Client>& of) GPUSHARED_REQUIRES(mutex_);
   // Returns the time of the previous launch and records the current one.

@@ -26,15 +26,16 @@ enum class Urgency : std::uint8_t {
 };
 
 // Windows in which the driver has no work. Calls such as loads and unmaps may wait for everything
-// that runs, and block every other call on the context during that time: the stop of a kernel, the
-// end of an endless one, launches of the high class. Such a call is therefore made in an idle
-// window: the device thread stops issuing work and preempts what it can (Drain); when nothing is in
-// flight, all waiting calls are made; then work continues. Waiting for work that cannot be
-// preempted happens here, where it does not block other threads.
+// that runs, and during that time block every other call on the context, such as calls that stop or
+// end a kernel or launch work of the high class. Such a call is therefore made in an idle window:
+// the device thread stops issuing work and preempts what it can (Drain); when nothing is in flight,
+// all waiting calls are made; then work continues. Work that cannot be preempted is awaited here,
+// where the wait does not block other threads.
 //
 // Work loses at most a fifth of the time to idle windows, and at most half of the time to those of
-// the high class: after a drain and its window of duration T there is no drain for 4 T (or 1 T),
-// but at most kPauseMax. A window that delayed no work is free and does not count.
+// the high class: after a drain and its window of duration T, no drain starts for 4 T (T for the
+// high class). Because this pause is at most kPauseMax, work loses more to windows of more than
+// 250 ms. A window that delayed no work is free and does not count.
 //
 // Thread-safe; the second part is confined to the device thread.
 class IdleWindows {
@@ -49,7 +50,8 @@ class IdleWindows {
   IdleWindows(const IdleWindows&) = delete;
   IdleWindows& operator=(const IdleWindows&) = delete;
 
-  // Further calls are started within a window until it is this old: a load takes tens of µs.
+  // Further calls are started in a window that has been open for less than this. A load takes tens
+  // of µs.
   static constexpr std::chrono::nanoseconds kWindowMax = std::chrono::milliseconds(1);
   static constexpr int kPauseFactor = 4, kPauseFactorHigh = 1;
   static constexpr std::chrono::nanoseconds kPauseMax = std::chrono::seconds(1);
@@ -110,7 +112,7 @@ class IdleWindows {
   std::condition_variable changed_;
   std::list<Waiter*> waiting_ GPUSHARED_GUARDED_BY(mutex_);
   std::size_t inside_ GPUSHARED_GUARDED_BY(mutex_) = 0;
-  bool is_working_ GPUSHARED_GUARDED_BY(mutex_) = false;  // Like has_work_.
+  bool is_working_ GPUSHARED_GUARDED_BY(mutex_) = false;  // Copy of has_work_ for other threads.
   bool is_over_ GPUSHARED_GUARDED_BY(mutex_) = false;
   std::thread::id device_thread_ GPUSHARED_GUARDED_BY(mutex_);
   // Start of the current window.

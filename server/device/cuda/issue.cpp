@@ -261,8 +261,8 @@ Status IssueCopy(CudaContext& context, const CopyWork& work, const Group& group,
   if (code != Code::kInvalidValue) {
     return context.Explain("copy of a rectangle", context.driver().Memcpy2DAsync.name(), code);
   }
-  // For rows too far apart for the driver's call, or with a pitch on the device that it does not
-  // support.
+  // Copies row by row if the rows are too far apart for the driver's call, or if the call does not
+  // support the pitch on the device.
   for (std::uint64_t row = 0; row < group.rows; ++row) {
     Status status = CopyRow(context, work.direction, host.Row(row), from.Row(row), to.Row(row),
                             group.width_bytes, stream);

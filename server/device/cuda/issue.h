@@ -46,7 +46,8 @@ Status IssueCopy(CudaContext& context, const CopyWork& work, const Group& group,
                  Stream stream);
 Status IssueFill(CudaContext& context, const FillWork& work, const Group& group, Stream stream);
 
-// Copies between the copy's own host memory and the detour's.
+// FillDetour copies from the copy's own host memory to the detour, EmptyDetour in the opposite
+// direction.
 void FillDetour(const CopyWork& work, const Group& group, Detour detour);
 void EmptyDetour(const CopyWork& work, const Group& group, Detour detour);
 

@@ -76,7 +76,7 @@ bool KernelLoader::LoadNext() {
   const Job job = TakeNext();
   running_ = job.owner;
   lock.Unlock();
-  // If the context is dead, the call reports it.
+  // The result is ignored, because the driver calls of `load` fail if the context is dead.
   (void)context_->Bind();
   job.load();
   lock.Lock();

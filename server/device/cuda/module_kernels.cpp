@@ -43,7 +43,7 @@ Result<CudaModule::Functions> CudaModule::ListFunctions(cuda::Module module) {
   return listed;
 }
 
-// cuModuleGetFunction loads the function; listing functions does not.
+// Finds the functions by listing them, because cuModuleGetFunction would load each function.
 Status CudaModule::FindLateKernels(const CudaPrepared& prepared) {
   const Result<Functions> listed = ListFunctions(module_);
   if (!listed.ok()) return listed.status();

@@ -14,8 +14,8 @@ namespace gpushared::device::cuda {
 
 // Number of blocks of a kernel that one multiprocessor runs at once, for recently launched block
 // shapes. The device thread needs this number whenever it considers a launch, while the driver
-// takes a microsecond or two to compute it. Only a few shapes are cached, because clients choose
-// them.
+// takes a microsecond or two to compute it. The number of cached shapes is limited, because clients
+// could launch any number of shapes.
 //
 // Confined to the device thread.
 class RecentOccupancy {

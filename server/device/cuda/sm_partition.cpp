@@ -21,7 +21,8 @@ Status WhyMissing(const Driver& driver) {
   return {};
 }
 
-// Returns the largest partition of at most `asked` multiprocessors, or otherwise the smallest one.
+// Returns the largest partition of at most `asked` multiprocessors, or the smallest of all if there
+// is none.
 Result<Resource> GetPart(CudaContext& context, const Resource& whole, std::uint32_t asked) {
   if (asked >= whole.sm.multiprocessors) return whole;
   const auto& split = context.driver().DevSmResourceSplitByCount;

@@ -19,8 +19,8 @@ namespace gpushared::device::cuda {
 // Confined to the thread that created it; destroyed after its streams and events.
 class SmPartition {
  public:
-  // Creates the largest partition of at most `asked` multiprocessors, or otherwise the smallest one
-  // that the driver allows. kUnsupported names the call that the driver lacks.
+  // Creates the largest partition of at most `asked` multiprocessors. If the driver allows none
+  // that is so small, creates the smallest one. kUnsupported names the call that the driver lacks.
   static Result<std::unique_ptr<SmPartition>> Create(std::shared_ptr<CudaContext> context,
                                                      std::uint32_t asked);
   SmPartition(const SmPartition&) = delete;

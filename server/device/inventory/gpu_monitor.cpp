@@ -12,7 +12,7 @@ namespace {
 constexpr unsigned kMonitorGpusMax = 256;
 constexpr std::size_t kMonitorTextBytes = 96;  // Size of NVML's own buffers.
 constexpr unsigned kXidsPerReadingMax = 64;
-// Numbers of NVML.
+// Values of NVML's enumerations and event types.
 constexpr int kGpuSensor = 0, kSmClock = 1, kMemoryClock = 2;
 constexpr int kCorrected = 0, kUncorrected = 1, kSinceDriverLoad = 0;
 constexpr std::uint64_t kXidEvent = 8;
@@ -67,7 +67,7 @@ GpuReadings GpuMonitor::Read() {
   if (!is_open_) Open();
   GpuReadings readings;
   if (device_ == nullptr) return readings;
-  // First, because the interval of the energy ends with it.
+  // The energy is read first, because this reading ends the interval for which energy is counted.
   std::uint64_t count = 0;
   if (Succeeds(nvml_->DeviceGetTotalEnergyConsumption, device_, &count)) readings.energy_mj = count;
   nvml::Utilization utilization;

@@ -12,8 +12,8 @@
 
 namespace gpushared::device {
 
-// Reads the sensors of one GPU. Keeps NVML initialized from the first reading on, which only a
-// process may do that has the GPU open anyway (see Nvml).
+// Reads the sensors of one GPU. Only for processes that have the GPU open anyway, because NVML
+// remains initialized from the first reading on (see Nvml).
 //
 // Thread-compatible.
 class GpuMonitor {

@@ -15,11 +15,11 @@ struct GpuReadings {
   std::optional<double> power_w;
   std::optional<double> temperature_c;
   std::optional<double> sm_clock_hz, memory_clock_hz;
-  // Since the driver was loaded.
+  // Numbers of ECC errors since the driver was loaded.
   std::optional<double> ecc_corrected, ecc_uncorrected;
   std::optional<double> last_xid;          // Latest critical Xid since the first reading.
   std::uint64_t xids = 0;                  // Critical Xids since the last reading.
-  std::optional<std::uint64_t> energy_mj;  // Since the driver was loaded.
+  std::optional<std::uint64_t> energy_mj;  // Energy used since the driver was loaded.
 };
 
 }  // namespace gpushared::device

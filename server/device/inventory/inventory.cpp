@@ -252,7 +252,7 @@ Presence GetPresence(std::string_view uuid, const Inventory& inventory) {
     if (std::ranges::find(gpu.instances, uuid, &GpuInstance::uuid) != gpu.instances.end()) {
       return {};
     }
-    // The UUID may belong to this GPU, or to one of its instances.
+    // The UUID may belong to this GPU or to one of its instances, which could not all be read.
     if (!gpu.trouble.empty()) {
       otherwise = {.kind = gpu.is_lost && otherwise.kind == kGone ? kGone : kUnclear,
                    .why = otherwise.why + "; " + trouble};

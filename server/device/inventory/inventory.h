@@ -71,7 +71,7 @@ std::optional<std::string> Obstacle(const Inventory& inventory, const Gpu& gpu);
 struct SelectedDevice {
   std::string id;       // Name of the device in this server: "cpu:0", "cuda:1", "MIG-...".
   std::string uuid;     // Empty for cpu devices.
-  std::string name;     // Human-readable, until the worker reports more.
+  std::string name;     // Human-readable; used until the worker has reported its own.
   std::string pci_bus;  // Empty for cpu devices.
   std::uint64_t memory_bytes = 0;
   std::uint32_t multiprocessors = 0;
@@ -83,7 +83,7 @@ struct SelectedDevice {
 struct Presence {
   enum class Kind : std::uint8_t {
     kPresent,
-    kGone,     // The driver no longer reports the device, or its GPU is now in MIG mode.
+    kGone,     // The device is no longer reported or is lost, or its GPU is now in MIG mode.
     kUnclear,  // The driver does not provide the information.
   };
   Kind kind = Kind::kPresent;

@@ -12,8 +12,8 @@
 #include <cstddef>
 #include <cstdint>
 
-// Defined for sanitizers, which map terabytes of address space and use additional system calls and
-// locks.
+// GPUSHARED_HAS_SHADOW is defined for sanitizers, which map terabytes of address space and use
+// additional system calls and locks.
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define GPUSHARED_HAS_SHADOW 1

@@ -28,7 +28,7 @@ struct PtxCompilerOptions {
   SandboxLimits limits;
   std::string cache_directory;  // If empty, results are not cached.
   std::uint64_t cache_bytes_max = std::uint64_t{1} << 30;
-  // Reports messages for operators; may be empty. Any thread.
+  // Receives messages for operators, from any thread; may be empty.
   std::function<void(const std::string&)> warn;
 };
 

@@ -230,7 +230,7 @@ pid_t StartChild(ChildTask& task) {
 
 enum class Ending { kItself, kTime, kAbandoned };
 
-// Reads until the child ends, its time has expired, or the caller abandons it.
+// Reads until the child ends or closes its output, its time has expired, or the caller abandons it.
 Ending ReadText(int fd, int abandoned, steady_clock::time_point until, std::size_t most,
                 std::string& text) {
   std::array<char, 4096> buffer;
@@ -331,7 +331,7 @@ Result<SandboxResult> RunSandboxed(const std::vector<std::string>& arguments,
   // first.
   const auto until = steady_clock::now() + limits.time + std::chrono::seconds(1);
   const Ending ending = ReadText(text_end.get(), abandoned, until, limits.text_bytes, result.text);
-  // Killed even if it has only closed its end of the pipe, because it must not continue.
+  // The child is killed even if it has only closed its end of the pipe, so that it cannot continue.
   ::kill(-child, SIGKILL);
   ::kill(child, SIGKILL);
   int status = 0;

@@ -150,7 +150,7 @@ Status Prepare(const JobRequest& job, std::uint64_t* written) {
   Confine(job, own_bytes);
   try {
     DoJob(job);
-  } catch (...) {  // No memory even for the error message.
+  } catch (...) {  // Even the error message could not be made or written.
     ::_exit(1);
   }
 }

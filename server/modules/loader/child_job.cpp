@@ -61,7 +61,7 @@ class Mapping {
   explicit Mapping(int fd, std::uint64_t most) {
     struct stat about = {};
     constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
-    // Fails if another process could still write to the file.
+    // Adding the seals fails if another process could still write to the file.
     if (::fcntl(fd, F_ADD_SEALS, kSeals) != 0 || ::fstat(fd, &about) != 0) return;
     const auto bytes = static_cast<std::uint64_t>(std::max<off_t>(about.st_size, 0));
     if (bytes < sizeof(ResultHeader) || bytes > most) return;

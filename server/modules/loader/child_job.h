@@ -19,7 +19,7 @@ namespace gpushared::loader {
 
 struct JobLimits {
   std::chrono::milliseconds time{};  // Limit of the CPU time.
-  // Limit of the elapsed time, which is longer if other processes use the CPU.
+  // Limit of the elapsed time, which exceeds the CPU time if other processes use the CPU.
   std::chrono::milliseconds wall{};
   std::uint64_t memory_bytes = 0;
   std::uint64_t output_bytes = 0;

@@ -38,7 +38,7 @@ class LoadQueue {
   };
 
   void Add(const Entry& entry) { waiting_.push_back(entry); }
-  // Returns the next job for one of the lane's `readers`, which works on it until Charge.
+  // Returns the next job for one of the lane's `readers`. That reader is busy until Charge.
   std::optional<Entry> Take(Lane lane, Clock::time_point now, std::uint32_t readers = 1);
   // Removes the waiting jobs of a session and returns their numbers.
   std::vector<std::uint64_t> Remove(std::uint64_t session);

@@ -141,7 +141,7 @@ class ModuleLoader : public ModuleReader {
   // By number.
   std::map<std::uint64_t, std::unique_ptr<Job>> waiting_ GPUSHARED_GUARDED_BY(mutex_);
   std::map<std::uint64_t, Job*> running_ GPUSHARED_GUARDED_BY(mutex_);
-  // Memory of cancelled jobs, which the threads free because it takes time.
+  // Memory of cancelled jobs. Freed by the readers' threads, because freeing takes time.
   std::vector<ipc::UniqueFd> left_behind_ GPUSHARED_GUARDED_BY(mutex_);
   const std::shared_ptr<std::atomic<std::uint64_t>> unplaced_bytes_ =
       std::make_shared<std::atomic<std::uint64_t>>(0);

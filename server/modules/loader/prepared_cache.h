@@ -13,9 +13,8 @@
 
 namespace gpushared::loader {
 
-// Cache of prepared modules, keyed by contents and user. A module of one user is never returned for
-// another user or another isolation level, because loading times would otherwise reveal what others
-// load.
+// Cache of prepared modules, keyed by contents, isolation level and user. A module of one user is
+// never returned for another user, because loading times would otherwise reveal what others load.
 //
 // If the total size exceeds `bytes_max`, the least recently used modules are evicted. A module that
 // is larger than a quarter of `bytes_max` is not cached.

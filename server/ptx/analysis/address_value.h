@@ -2,7 +2,7 @@
 // Abstract value that may be an address: the words of a kernel's parameters from which it was
 // computed, and whether it may contain an address from another source.
 //
-// A word is 8 bytes of the parameters that are read at once and hold an address or a number.
+// A word is 8 bytes of the parameters that a single load reads. It holds an address or a number.
 // Numbers of 32 bits or less are never addresses.
 
 #ifndef GPUSHARED_SERVER_PTX_ANALYSIS_ADDRESS_VALUE_H_
@@ -14,8 +14,8 @@
 
 namespace gpushared::ptx {
 
-// Limit for the words of one kernel's parameters, and for whole parameters whose words are read at
-// a computed offset.
+// Limit for the words that one kernel reads from its parameters. A parameter whose address is used
+// counts as one word.
 inline constexpr std::size_t kAddressWordsMax = 128;
 using AddressWords = std::bitset<kAddressWordsMax>;
 
@@ -41,8 +41,8 @@ struct AddressValue {
   static AddressValue FromElsewhere(Foreign how, std::uint32_t line);
   static AddressValue Own();
   static AddressValue Variable();
-  // Result of an unspecified operation on `a` and `b`: a number that depends on both. Foreign parts
-  // remain.
+  // Result of an unspecified operation on `a` and `b`: a number that depends on both. It is foreign
+  // if either of them is.
   static AddressValue Mixed(const AddressValue& a, const AddressValue& b);
   static AddressValue Sum(const AddressValue& a, const AddressValue& b);
   static AddressValue Difference(const AddressValue& a, const AddressValue& b);
@@ -55,7 +55,8 @@ struct AddressValue {
   // Eight bytes that are loaded from the address.
   static AddressValue Loaded(const AddressValue& address, std::uint32_t line);
 
-  // Adds the possible values of `other` to those of this one. Returns whether any was new.
+  // Adds the possible values of `other` to those of this value. Returns whether that changed this
+  // value.
   bool Join(const AddressValue& other);
 
   bool IsNothing() const { return kind == Kind::kNothing; }
@@ -68,7 +69,7 @@ struct AddressValue {
   std::uint32_t foreign_line = 0;
   AddressWords roots;
   AddressWords others;         // Words on which numbers in the value depend.
-  AddressWords parameters;     // Roots: addresses in these parameters.
+  AddressWords parameters;     // Roots: the addresses of these parameters themselves.
   bool is_variable = false;    // Root: a variable of the module.
   bool is_own = false;         // Root: shared or local memory.
   bool is_difference = false;  // A word of `others` may have been subtracted, as in q - p.

@@ -36,7 +36,7 @@ bool IsZero(const Operand& operand) {
 
 constexpr std::uint32_t kNoLoop = kNoBlock;
 
-// The outermost loop that contains each block, by number; kNoLoop outside of loops. Tarjan,
+// For each block, the number of the outermost loop that contains it, or kNoLoop. Implements Tarjan,
 // "Depth-first search and linear graph algorithms" (1972), without recursion.
 class Loops {
  public:
@@ -103,13 +103,14 @@ class Loops {
   static constexpr std::uint32_t kClosed = kNoBlock;
 
   const std::vector<BasicBlock>& blocks_;
-  std::vector<std::uint32_t> order_, low_, loop_of_;  // By block; order from 1, 0 not seen.
+  // By block. order_ counts from 1; it is 0 for blocks that have not been visited.
+  std::vector<std::uint32_t> order_, low_, loop_of_;
   std::vector<Step> path_;
   std::vector<std::uint32_t> open_;
   std::uint32_t entered_ = 0;
 };
 
-// Follows values of a function from writes to reads.
+// Finds the waits of a function by following values from their writes to their reads.
 class WaitFinder {
  public:
   WaitFinder(const ControlFlow& flow, const std::function<bool(const Instruction&)>& callee_polls,
@@ -148,9 +149,10 @@ class WaitFinder {
 
  private:
   struct Effects {
-    std::vector<std::uint32_t> reads, writes;  // Names, by number.
+    std::vector<std::uint32_t> reads, writes;  // Numbers of the names.
   };
-  enum class Holds : std::uint8_t { kNothing, kZero, kAnything };  // Last known value of a name.
+  // What the writes of a name may store: kNothing without writes, kZero if all of them store 0.
+  enum class Holds : std::uint8_t { kNothing, kZero, kAnything };
 
   std::uint32_t Number(const std::string& name) {
     const auto next = static_cast<std::uint32_t>(readers_.size());
@@ -205,7 +207,7 @@ class WaitFinder {
     }
   }
 
-  // Returns the result of MayPoll, and true for an addition whose operand is a register that is
+  // Like MayPoll, but also returns true for an atomic addition whose addend is a register that is
   // always 0.
   bool MayPollHere(const Instruction& instruction) {
     if (MayPoll(instruction)) return true;
@@ -243,12 +245,12 @@ class WaitFinder {
 
   // Everything that depends on the result of one instruction.
   struct Dependents {
-    std::vector<bool> names;   // By number.
-    std::vector<bool> blocks;  // Whether a dependent branch decides if they run.
+    std::vector<bool> names;   // By number of a name: whether the name is dependent.
+    std::vector<bool> blocks;  // By block: whether a dependent branch decides if the block runs.
   };
 
-  // Returns everything in the loop of `source` that depends on its result. Without
-  // `also_decisions`, follows registers only.
+  // Returns everything in the loop of `source` that depends on the result of `source`. Without
+  // `also_decisions`, follows neither memory nor branches.
   Dependents GetDependents(std::uint32_t source, bool also_decisions) {
     Dependents found{.names = std::vector<bool>(readers_.size(), false),
                      .blocks = std::vector<bool>(flow_.blocks.size(), false)};
@@ -308,7 +310,7 @@ class WaitFinder {
   std::size_t &steps_, &look_back_steps_;
   const Loops loops_;
   std::unordered_map<std::string, std::uint32_t> numbers_;
-  std::vector<std::vector<std::uint32_t>> readers_;  // Instructions, by number of the name.
+  std::vector<std::vector<std::uint32_t>> readers_;  // By number of a name: its readers.
   std::vector<Effects> effects_;                     // By instruction.
   std::vector<Holds> holds_;                         // By number of the name.
 };

@@ -18,7 +18,7 @@ namespace gpushared::ptx {
 // An access that waits: the value read decides whether it is executed again.
 struct BlockWait {
   std::uint32_t line = 0;
-  std::uint32_t instruction = 0;  // Index in the ControlFlow.
+  std::uint32_t instruction = 0;  // Index in ControlFlow::instructions.
   // Whether the access polls only memory that blocks with a lower index write, as in decoupled
   // look-back scans. Such a wait ends even if only the first blocks of the grid run.
   bool is_for_earlier_blocks = false;
@@ -35,10 +35,10 @@ struct WaitSteps {
   std::size_t look_back = 0;  // At most kLookBackStepsMax.
 };
 
-// Whether the instruction accesses global or generic memory and sees concurrent writes of other
-// blocks: volatile, relaxed, acquire, .cv and .cg loads, and atomics that may be repeated without
-// effect (exch, cas, and, or, min, max, add of 0). Always false for instructions that a pass
-// created.
+// Whether the instruction accesses global or generic memory and can observe concurrent writes of
+// other blocks: volatile, relaxed, acquire, mmio, .cv and .cg loads, and atomics that may be
+// repeated without effect (exch, cas, and, or, min, max, add of 0). Always false for accesses of
+// .cta scope and for instructions that a pass created.
 bool MayPoll(const Instruction& instruction);
 
 // Returns the waits of a function in source order. An access waits if the value read decides,

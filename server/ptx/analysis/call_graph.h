@@ -22,14 +22,15 @@ struct Call {
   };
   Kind kind = Kind::kBody;
   std::string name;        // As written; for an indirect call, the register.
-  std::uint32_t line = 0;  // PTX line of the function's first such call.
+  std::uint32_t line = 0;  // PTX line of the first such call in the caller.
 };
 
 // Returns the callee of a call instruction as written; empty if there is none.
 std::string_view CalleeName(const Instruction& call);
 
-// Returns every .func with a body whose address is taken, in source order: it is named by an
-// initializer or by an instruction that does not call it. Borrows the module.
+// Returns every .func that has a body and whose address is taken, in source order. The address is
+// taken if an initializer, or an instruction other than a call of the .func, names the .func.
+// Borrows the module.
 std::vector<const Function*> FunctionsWithAddressTaken(const Module& module);
 
 // Immutable. Borrows the module, whose functions must not be moved.
@@ -48,7 +49,8 @@ class CallGraph {
   std::vector<const Function*> Reachable(const Function& function) const;
 
  private:
-  std::unordered_map<std::string_view, const Function*> declared_;  // With a body if there is one.
+  // Functions by name; the definition if there is one, otherwise a declaration.
+  std::unordered_map<std::string_view, const Function*> declared_;
   std::unordered_map<const Function*, std::vector<Call>> calls_;
   std::vector<const Function*> address_taken_;  // Empty without indirect calls.
 };

@@ -34,11 +34,11 @@ bool EndsBlock(const Instruction& instruction) {
          IsLeave(instruction);
 }
 
-// A { } of the body and its declarations.
+// Declarations of one { } of the body, or of the body itself.
 struct Scope {
   std::uint32_t parent = kRootScope;
   std::unordered_map<std::string, std::uint32_t> names;     // Index into ControlFlow::variables.
-  std::unordered_map<std::string, std::uint32_t> families;  // Prefix of %r<N>.
+  std::unordered_map<std::string, std::uint32_t> families;  // Like `names`, by prefix of %r<N>.
   std::unordered_set<std::string> labels;
 };
 
@@ -313,7 +313,8 @@ class Analysis {
   std::vector<Scope> scopes_;
   std::vector<std::uint32_t> scope_of_;
   std::vector<std::uint32_t> scope_of_directive_;
-  // By unique name: the instruction after a label, and the instructions in a .branchtargets list.
+  // By unique name: the instruction after each label, and the target instructions of each
+  // .branchtargets list.
   std::unordered_map<std::string, std::uint32_t> labels_;
   std::unordered_map<std::string, std::vector<std::uint32_t>> branch_lists_;
   std::size_t used_targets_ = 0;

@@ -21,8 +21,8 @@ inline constexpr std::size_t kBranchTargetsMax = std::size_t{1} << 20;
 
 // `function` must have a body. Fails with kInvalidArgument and the PTX line for undefined labels
 // and branch target lists, a name declared twice in one scope, and unbalanced braces. Names that
-// are not declared in the body (parameters, module variables, special registers) remain unchanged,
-// so the caller detects unknown registers.
+// are not declared in the body (parameters, module variables, special registers) remain unchanged.
+// The caller must detect names that are declared nowhere.
 Result<ControlFlow> AnalyseControlFlow(const Function& function);
 
 }  // namespace gpushared::ptx

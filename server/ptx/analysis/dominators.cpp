@@ -22,7 +22,8 @@ class Dominators {
         rank_(edges.size()),
         dominator_(edges.size(), kNoBlock) {}
 
-  // The root's dominator is itself; kNoBlock for unreachable blocks. Empty beyond the limit.
+  // Returns the immediate dominator of each block: the root for the root itself, and kNoBlock for
+  // unreachable blocks. Returns an empty list beyond the limit.
   std::vector<std::uint32_t> Run() {
     FindOrder();
     dominator_[root_] = root_;

@@ -10,8 +10,8 @@
 
 namespace gpushared::ptx {
 
-// Limit for the steps while building the tree of post-dominators; kLimitExceeded beyond it. The
-// largest kernels compiled by nvcc take a few thousand.
+// Limit for the steps of building one tree of dominators or post-dominators. The largest kernels
+// compiled by nvcc take a few thousand.
 inline constexpr std::size_t kDominatorStepsMax = std::size_t{1} << 27;
 
 // Returns the immediate dominator of each block B: the last block other than B that is on every

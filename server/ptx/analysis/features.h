@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device features that a function requires, apart from single instructions.
+// Device features that a function requires, such as textures or printing. Whether a device supports
+// the individual instructions is checked elsewhere.
 
 #ifndef GPUSHARED_SERVER_PTX_ANALYSIS_FEATURES_H_
 #define GPUSHARED_SERVER_PTX_ANALYSIS_FEATURES_H_
@@ -20,7 +21,7 @@ enum class Feature : std::uint8_t {
   kDeviceHeap,           // malloc and free.
   kPrint,                // vprintf
   kAssertion,            // __assertfail
-  kIndirectCall,         // Indirect calls.
+  kIndirectCall,         // Calls through registers.
   kTrap,                 // trap and brkpt
   // Found by KernelScanner (kernel_scan.h), because they require more than one function's text.
   kModuleVariables,       // .global and .const variables of the module.

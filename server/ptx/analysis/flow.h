@@ -24,10 +24,10 @@ struct BasicBlock {
   enum class End : std::uint8_t {
     kFallThrough,        // Continues with the next block; the last block leaves the function.
     kBranch,             // All threads go to successors[0].
-    kConditionalBranch,  // Threads with the guard go to successors[0], others to [1].
+    kConditionalBranch,  // Threads whose guard is true go to successors[0], others to [1].
     kIndexedBranch,      // brx.idx: each thread goes to branch_table[index]; may be guarded.
     kLeave,              // ret or exit, unguarded.
-    kConditionalLeave,   // ret or exit for threads with the guard; others continue.
+    kConditionalLeave,   // ret or exit for threads whose guard is true; others continue.
   };
   // Index of the first instruction; blocks cover the function without gaps.
   std::uint32_t first = 0;
@@ -81,8 +81,8 @@ struct ControlFlow {
   // Returns the index of the register that this operand text names ("%r1", "-%r1.b2" in a video
   // instruction); kNoRegister for special registers, symbols and literals.
   std::uint32_t FindRegister(std::string_view text) const;
-  // Returns the register that the operand names, from the number that the operand stores if there
-  // is one. The operand must belong to this flow.
+  // Returns the index of the register that the operand names. Uses the operand's register_number if
+  // it is set. The operand must belong to this flow.
   std::uint32_t FindRegister(const Operand& operand) const {
     return operand.register_number != 0 ? operand.register_number - 1 : FindRegister(operand.text);
   }

@@ -18,8 +18,8 @@ namespace gpushared::ptx {
 inline constexpr std::uint64_t kFunctionWindow = 0x4400000000000000;
 inline constexpr std::uint64_t kFunctionStep = 16;
 
-// Returns the addresses of a module's .func with a body, by name. They are determined by the order
-// of the text, so all callers get the same ones. Borrows the module.
+// Returns the address of each .func with a body, by name. The addresses depend only on the order of
+// the functions in the text, so all callers get the same addresses. Borrows the module.
 std::unordered_map<std::string_view, std::uint64_t> FunctionAddresses(const Module& module);
 
 }  // namespace gpushared::ptx

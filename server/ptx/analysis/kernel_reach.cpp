@@ -26,10 +26,10 @@ constexpr std::int64_t kShiftMax = 24;
 // A mask below kSmallMask keeps only low bits, which cannot be an address.
 constexpr std::int64_t kSmallMask = 1 << 20;
 
-struct Use {  // Use of an address.
+struct Use {
   Node address = 0;
   const Instruction* at = nullptr;
-  std::size_t function = 0;  // Index of the function.
+  std::size_t function = 0;  // Index in Tracer::functions_.
 };
 
 bool IsFloat(const Instruction& instruction) {
@@ -57,7 +57,7 @@ std::string Explain(AddressValue::Foreign foreign, std::uint32_t line) {
   return "is computed in an unsupported way" + where;
 }
 
-// Values of a kernel and of all functions that it may call.
+// Follows the addresses in a kernel and in all functions that it may call.
 class Tracer {
  public:
   Tracer(const std::unordered_map<std::string_view, const Variable*>& variables,
@@ -178,7 +178,7 @@ class Tracer {
     return NewNode(AddressValue::FromElsewhere(AddressValue::Foreign::kOther, line));
   }
 
-  // Collects the values that an operand names, without predicates.
+  // Collects the values that an operand names, except predicates.
   void CollectValues(const Operand& operand, std::uint32_t line, std::vector<Node>* nodes) {
     for (const Operand& element : operand.elements) CollectValues(element, line, nodes);
     if (operand.kind != Operand::Kind::kName) return;
@@ -580,9 +580,9 @@ class Tracer {
   ParameterWords parameters_;
   std::string why_;
   std::unordered_map<const Function*, std::size_t> numbers_;  // Index in functions_.
-  std::size_t current_ = 0;                                   // Current function.
+  std::size_t current_ = 0;                                   // Index in functions_.
   std::unordered_map<std::string, StateSpace> local_names_;
-  std::vector<Node> first_register_;  // By function.
+  std::vector<Node> first_register_;  // By function: node of its first register.
   Node number_ = 0, own_ = 0, variable_ = 0;
   std::vector<Use> uses_;
   bool reaches_variables_ = false;

@@ -27,7 +27,7 @@ struct KernelReach {
   // Reason why the access set is unknown: "line 12: ld.global.u32 at an address that is loaded from
   // memory". If empty, the other members are valid.
   std::string why_unknown;
-  // Words of the parameters, as byte offsets in the parameters as packed by a launch, ascending.
+  // Ascending byte offsets of words in the parameters, which a launch packs into one buffer.
   // Each access to global memory is at an address computed from one of these words and numbers.
   // Some of the words may be numbers themselves.
   std::vector<std::uint32_t> offsets;

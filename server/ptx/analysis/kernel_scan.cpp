@@ -26,7 +26,7 @@ bool Polls(const Function& function) {
   });
 }
 
-// Scan of a single function, whose findings contain no function name.
+// Scans a single function. The findings do not name the function.
 class FunctionScan {
  public:
   FunctionScan(const Function& function, const std::vector<Call>& calls, const ModuleNames& names,

@@ -27,7 +27,7 @@ struct Finding {
   std::string detail;      // The variable, register, function or loop; may be empty.
 };
 
-// Returns "line 12: waits for other blocks", followed by the detail.
+// Returns "line 12: waiting for other blocks", followed by the detail in parentheses.
 std::string Describe(const Finding& finding);
 
 // Limit for the statements of the kernels of one module, where functions count once for each kernel
@@ -64,7 +64,7 @@ class KernelScanner {
   const Polling polling_;
   ModuleNames names_;
   std::unordered_map<const Function*, Result<std::vector<Finding>>> functions_;  // Already scanned.
-  std::size_t statements_ = 0;                                                   // Total so far.
+  std::size_t statements_ = 0;  // Counted against kScannedStatementsMax.
   WaitSteps wait_steps_;
 };
 

@@ -110,8 +110,8 @@ class Evaluator {
     return value;
   }
 
-  // Returns the sum that all writes have in common, ignoring writes that only subtract from the
-  // register, which set `sinks`. Returns nothing if the other writes differ.
+  // Returns the sum that all writes have in common. Writes that only subtract from the register are
+  // ignored, except that they set `sinks`. Returns nothing if the other writes differ.
   std::optional<Sum> Joined(const std::string& name, const std::vector<std::uint32_t>& writers,
                             std::uint32_t depth) {
     std::optional<Sum> joined;

@@ -10,8 +10,9 @@
 
 namespace gpushared::ptx {
 
-// Limit for the terms of sums created and compared for all functions of one module; remaining
-// accesses are treated as not earlier. The CUDA toolkit's libraries take up to ten thousand.
+// Limit for the terms of sums created and compared for all functions of one module. Beyond it,
+// accesses are treated as not waiting for earlier blocks. The CUDA toolkit's libraries take up to
+// ten thousand.
 inline constexpr std::size_t kLookBackStepsMax = std::size_t{1} << 22;
 
 // Returns for each of `accesses` whether it is a load that reads only what blocks with a lower

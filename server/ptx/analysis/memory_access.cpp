@@ -61,7 +61,7 @@ bool HasAddress(const Instruction& instruction) {
   return found;
 }
 
-// Returns the state space in the modifiers; nothing for one that passes do not support.
+// Returns the state space in the modifiers, or nothing if passes do not support that state space.
 std::optional<AccessSpace> GetSpace(const Instruction& instruction) {
   for (const std::string& modifier : instruction.modifiers) {
     if (modifier == "global") return AccessSpace::kGlobal;
@@ -116,7 +116,7 @@ class AccessReader {
                            .stride_bytes = 0});
   }
 
-  // The type is last, except in red.global.v2.f32.add.
+  // The type is the last modifier, except in instructions such as red.global.v2.f32.add.
   std::uint32_t ElementBytes() const {
     const std::uint32_t last = TypeBytes(instruction_.modifiers.back());
     if (last != 0 || VectorSize(instruction_) == 1) return last;
@@ -187,7 +187,7 @@ class AccessReader {
 
   struct Rows {
     std::uint32_t count = 0;
-    std::uint32_t elements = 0;  // Per vector.
+    std::uint32_t elements = 0;  // Number of elements in each row.
   };
 
   // Returns the rows in memory for "wmma.load.a.sync.aligned.col.m16n8k32...". In column-major

@@ -13,7 +13,7 @@
 namespace gpushared::ptx {
 namespace {
 
-// PTX ISA 9.0, chapter 10, without components, sorted.
+// Special names of PTX ISA 9.0, chapter 10, without components such as ".x". Sorted.
 constexpr auto kSpecialNames = std::to_array<std::string_view>({
     "%aggr_smem_size",
     "%clock",
@@ -171,7 +171,7 @@ class NameReader {
   }
 
   void Leave() {
-    if (scopes_.empty()) return;  // Reported when braces are matched.
+    if (scopes_.empty()) return;  // AnalyseControlFlow reports unbalanced braces.
     for (const Label* label : labels_of_[scopes_.back().labels]) open_labels_.erase(label->name);
     open_.ReturnTo(scopes_.back().mark);
     scopes_.pop_back();

@@ -57,12 +57,13 @@ class DeclaredNames {
     std::uint32_t depth = 0;
   };
   std::unordered_map<std::string, Declaration> names_;
-  std::unordered_map<std::string, Family> families_;       // Families of registers.
-  std::unordered_map<std::string, std::uint32_t> lowest_;  // By stem: lowest number plus 1.
+  std::unordered_map<std::string, Family> families_;  // Families of registers.
+  // By stem: 1 plus the lowest number of a declared name with this stem.
+  std::unordered_map<std::string, std::uint32_t> lowest_;
   std::vector<Change> changes_;
 };
 
-// Thread-compatible; uses the state of the module when it was created.
+// Uses the state of the module at the time of construction. Thread-compatible.
 class PlainNames {
  public:
   explicit PlainNames(const Module& module);

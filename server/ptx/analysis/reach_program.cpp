@@ -34,7 +34,7 @@ ReachProgram::Node ReachProgram::AreaWord(std::size_t area, std::uint64_t number
 void ReachProgram::CopyArea(std::size_t from, std::size_t to) {
   areas_[to].from.push_back(from);
   Add({.rule = Rule::kCopy, .result = areas_[to].any, .sources = {areas_[from].any}});
-  // Copied, because accessing a word of one area may add words to others.
+  // The words are copied, because accessing a word of one area may add words to others.
   const std::map<std::uint64_t, Node> words = areas_[to].words;
   for (const auto& [number, node] : words) {
     if (!Count(1)) return;

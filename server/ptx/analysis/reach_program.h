@@ -54,10 +54,10 @@ class ReachProgram {
   const AddressValue& operator[](Node node) const { return values_[node]; }
   void Add(Step step);
 
-  // Returns the area of a .param variable of a function, which passes call parameters.
+  // Returns the words of a .param variable in which a function passes parameters of a call.
   std::size_t GetArea(std::size_t function, const std::string& name);
   Node AreaWord(std::size_t area, std::uint64_t number);  // A word has 8 bytes.
-  // Returns a value that every word of the area may also have.
+  // Returns a node for unknown words of the area: each word may have this node's value.
   Node AnyWord(std::size_t area) const { return areas_[area].any; }
   void CopyArea(std::size_t from, std::size_t to);
 
@@ -71,7 +71,7 @@ class ReachProgram {
 
  private:
   struct Area {
-    std::map<std::uint64_t, Node> words;  // Named words.
+    std::map<std::uint64_t, Node> words;  // Words passed to AreaWord, by number.
     Node any = 0;
     std::vector<std::size_t> from;  // Areas that are copied to this one.
   };

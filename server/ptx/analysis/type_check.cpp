@@ -273,7 +273,7 @@ class FunctionCheck {
     return is_wide ? type.bytes == 8 || name == "%gridid" : type.bytes != 8;
   }
 
-  // These instructions accept the address of a symbol as an integer or untyped operand.
+  // mov, cvta, cvt and st accept the address of a symbol as an integer or untyped operand.
   static bool FitsSymbol(const Instruction& instruction, const OperandType& type) {
     const bool takes = instruction.opcode == "mov" || instruction.opcode == "cvta" ||
                        instruction.opcode == "cvt" || instruction.opcode == "st";

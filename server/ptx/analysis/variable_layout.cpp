@@ -188,7 +188,7 @@ class Planner {
   ModuleLayout layout_;
   std::unordered_map<std::string, std::uint64_t> offsets_;
   std::unordered_set<std::string_view> declared_;  // Names declared so far.
-  // Computed on demand.
+  // Addresses of the module's functions by name; computed on first use.
   std::optional<std::unordered_map<std::string_view, std::uint64_t>> functions_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layout of the .global and .const variables of a module, one after the other, and their contents
-// before the first kernel runs.
+// Consecutive layout of the .global and .const variables of a module, and the contents of these
+// variables before the first kernel runs.
 
 #ifndef GPUSHARED_SERVER_PTX_ANALYSIS_VARIABLE_LAYOUT_H_
 #define GPUSHARED_SERVER_PTX_ANALYSIS_VARIABLE_LAYOUT_H_
@@ -16,7 +16,7 @@
 
 namespace gpushared::ptx {
 
-// Position and initial value of a module variable (.global or .const).
+// Position and size of a module variable (.global or .const).
 struct VariablePlacement {
   std::string name;
   std::uint64_t offset = 0;  // Bytes from the start of the module's variable area.
@@ -38,7 +38,8 @@ struct ModuleLayout {
   std::uint64_t bytes = 0;      // Size of the area; 0 if the module has no variables.
   std::uint64_t alignment = 1;  // Required alignment of the area.
   std::vector<VariablePlacement> variables;
-  std::vector<std::byte> initial;  // `bytes` bytes, without addresses.
+  // Contents of the area, `bytes` bytes, with zeros in place of the addresses of variables.
+  std::vector<std::byte> initial;
   std::vector<AddressSlot> address_slots;
 
   // Returns the bytes to copy to `base` before the first launch.
@@ -51,8 +52,8 @@ struct ModuleLayout {
 // variables exceed kModuleVariableBytesMax.
 Result<ModuleLayout> LayOutModule(const Module& module);
 
-// Limit of all devices for the variables of a client's modules, because a short text can request
-// any size.
+// Limit for the variables of a client's modules, the same on every device. It is needed because a
+// short text can declare variables of any size.
 inline constexpr std::uint64_t kModuleVariableBytesMax = std::uint64_t{256} << 20;
 
 }  // namespace gpushared::ptx

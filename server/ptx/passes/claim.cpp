@@ -38,7 +38,7 @@ bool Takes32Bits(const Instruction& instruction, const Operand& operand) {
   return bytes == 4 || bytes == 0;
 }
 
-// Dimensions of the block index that a body reads, and the reason why it cannot be claimed.
+// Dimensions of the block index that a body reads, and the reason why the kernel cannot be claimed.
 struct Reads {
   std::array<bool, 3> index = {false, false, false};
   std::string reason;
@@ -79,13 +79,13 @@ void RecordRead(const Function& function, const Instruction& instruction, const 
   }
 }
 
-// Returns everything in a function's body that depends on its position in the launch.
+// Returns what a function's body reads that depends on the position of the block in the launch.
 Reads FindReads(const Function& function) {
   Reads reads;
   for (const Statement& statement : *function.body) {
     if (const auto* variable = std::get_if<Variable>(&statement)) {
-      // Rejects kernels that declare such variables, because the preemptible form would have a
-      // separate instance of them.
+      // Rejects kernels that declare .global or .const variables, because the preemptible form
+      // would have its own instance of each.
       const bool in_memory =
           variable->space == StateSpace::kGlobal || variable->space == StateSpace::kConstant;
       if (in_memory && function.is_entry && reads.reason.empty()) {
@@ -114,7 +114,7 @@ class KernelClaim {
   void Run(const Reads& reads) {
     const std::size_t statements = editor_.size();
     for (std::size_t d = 0; d < 3; ++d) {
-      // Dimension x also signals that no block is left.
+      // x is always needed, because x = -1 signals that no block was claimed.
       if (d == 0 || reads.index[d]) index_[d] = editor_.NewRegister("b32");
     }
     WritePrologue();

@@ -66,8 +66,8 @@ struct Claims {
 //
 // Kernels get no preemptible form if one of these holds:
 //   * They synchronise the grid, need clusters, or wait for blocks that are not earlier ones.
-//   * They read their position from registers whose values differ from launch to launch, or in a
-//     .func.
+//   * They read special registers that claiming would change (cluster indices, %gridid,
+//     %total_smem_size and the like), or read their block index or grid size in a .func.
 //   * They call functions of other modules.
 //   * They declare .global or .const variables in their body.
 //   * Their module has 32-bit addresses.

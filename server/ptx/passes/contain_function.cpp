@@ -93,7 +93,7 @@ class Barriers {
   std::optional<std::int64_t> known_;
 };
 
-// Returns the reason why an instruction may fault apart from its addresses, or "".
+// Returns the reason why an instruction may fault even if its addresses are valid, or "".
 std::string WhyUnsafe(const Instruction& instruction) {
   if (instruction.opcode == "mbarrier") return "'" + instruction.Spelling() + "' is not known";
   return {};
@@ -160,8 +160,8 @@ class WorkHeights {
 
   const ControlFlow& flow_;
   std::vector<std::uint32_t> of_;      // Work of each instruction.
-  std::vector<std::uint64_t> starts_;  // Heights of each block.
-  std::vector<bool> checks_first_;
+  std::vector<std::uint64_t> starts_;  // Height at the start of each block.
+  std::vector<bool> checks_first_;     // Whether a block begins with a check.
   std::uint64_t height_ = 0;
 };
 
@@ -183,7 +183,8 @@ class FunctionContainment {
       const std::uint32_t line = instruction->position.line;
       if (heights.ChecksBefore(k)) CheckStop(i, line);
       if (checks_last && instruction->opcode == "ret") CheckBeforeReturn(i, line);
-      // Instructions created by passes have line 0; they contain no endless loops.
+      // Instructions created by passes have line 0. They form no endless loops, so their branches
+      // need no checks.
       if (line != 0) Rewrite(i, heights.Descent(k));
       ++k;
     }
@@ -265,8 +266,8 @@ class FunctionContainment {
     editor_.InsertBefore(i, Label{.position = {}, .name = skip});
   }
 
-  // Checks for a stop unless the loops have done less than kReturnWork since the last check,
-  // because the caller counts kReturnWork for them.
+  // Checks for a stop if the loops have done kReturnWork or more since the last check. A check for
+  // less is unnecessary, because the caller counts kReturnWork for the loops.
   void CheckBeforeReturn(std::size_t i, std::uint32_t line) {
     const std::string skip = SkipAbove(i, kContainWork - kReturnWork);
     CheckStop(i, line);
@@ -385,7 +386,8 @@ class FunctionContainment {
     Before(end, Make("membar.sys"));
   }
 
-  // Writes the place to `word` of the record, unless `known` indicates that it is set, and leaves.
+  // Emits code that writes the thread's place to `word` of the record, unless the word `known` is
+  // nonzero, which means that `word` is set, and then leaves the kernel.
   // A thread that finds `known` set may end its kernel, because the host will find the place.
   void ReportPlace(std::size_t end, const Operand& word, const Operand& known) {
     const std::string value = editor_.NewRegister("b32"), is_reported = editor_.NewRegister("pred");

@@ -23,7 +23,8 @@ std::string WhyNotContained(const CallGraph& calls, const std::vector<const Func
 // of ContainHostWords::stop, so that the work between two checks is bounded (kContainWork), and in
 // kernels a check of ContainControl::stop at the beginning. `has_loops`: FunctionWork::HasLoops of
 // the original function. `constant` is the variable that holds a FenceConstant. Adds the places
-// where the function may end to `places`. Returns the reason why this is not possible, or "".
+// where the function may end to `places`. Returns the reason why the function cannot be contained,
+// or "".
 std::string ContainFunction(ModuleEditor& names, Function& function, const std::string& constant,
                             std::vector<FaultPlace>& places, FunctionWork& work, bool has_loops);
 

@@ -14,7 +14,8 @@
 
 namespace gpushared::ptx {
 
-// Limit to which sleeps are shortened, which PTX permits because a sleep may end early.
+// Maximum duration of a sleep; longer sleeps are shortened to it. PTX permits that, because any
+// sleep may end early.
 inline constexpr std::uint32_t kSleepNsMax = 32768;
 
 // Returns the cost of one instruction; 1 for the fastest. The cost of a call excludes its callee.
@@ -22,9 +23,9 @@ inline constexpr std::uint32_t kSleepNsMax = 32768;
 // (an estimate).
 std::uint32_t GetWork(const Instruction& instruction);
 
-// A function with loops checks before it returns if its loops have done more than this work since
-// the last check. Therefore its caller counts this amount, plus the function's work outside of
-// loops.
+// A function with loops checks for a stop before it returns if its loops have done at least this
+// work since the last check. Therefore its caller counts this amount, plus the function's work
+// outside of loops.
 inline constexpr std::uint32_t kReturnWork = 8192;
 
 // Maximum work of functions after their last check, which is attributed to their caller. Borrows

@@ -38,8 +38,9 @@ struct Fenced {
   Module module;
   std::vector<FencedKernel> kernels;  // All kernels with a body, in source order.
   std::string constant;               // Variable that receives a FenceConstant.
-  // The client's .global variables (and .const variables whose generic address is taken) are moved
-  // from the module to the client's range, at FenceConstant::variables.
+  // The client's .global variables are moved from the module to the client's range, at
+  // FenceConstant::variables. All .const variables are moved as well if one of them contains an
+  // address, is accessed other than by its name, or has its generic address taken.
   ModuleLayout variables;
   std::vector<FaultPlace> places;  // For contained kernels: meaning of FaultRecord::place.
 };

@@ -10,7 +10,7 @@
 namespace gpushared::ptx {
 namespace {
 
-// With this many masks, it pays off to keep the base in a register.
+// Number of masks from which keeping the base in a register makes a function faster.
 constexpr std::uint32_t kMasksForRegister = 32;
 // lop3: (a & b) | c.
 constexpr std::int64_t kAndOr = 0xea;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Emits the instructions that turn an address that a function computes into one that the function
-// may use, and the array of local variables to which local addresses are confined.
+// Emits instructions that replace an address computed by a function by an address that the function
+// may access. Also merges the local variables into the array to which local addresses are confined.
 
 #ifndef GPUSHARED_SERVER_PTX_PASSES_FENCE_CODE_H_
 #define GPUSHARED_SERVER_PTX_PASSES_FENCE_CODE_H_
@@ -29,7 +29,7 @@ struct SharedVariable {
   std::uint32_t alignment = 1;
 };
 
-// Facts about the module that its functions need.
+// Facts about a module that are needed to fence its functions.
 struct FenceFacts {
   bool contains = false;        // Whether the pass is Contain instead of Fence.
   std::uint32_t mask_high = 0;  // Bits of the high word in which addresses of the range differ.
@@ -51,7 +51,7 @@ struct FenceFacts {
   bool has_generic_local = false;
 };
 
-// Upper limit for the shared memory that contained code accesses at once.
+// Upper limit for the shared memory that one instruction of contained code accesses, in bytes.
 inline constexpr std::uint32_t kSharedReserveBytes = 128;
 
 // Local variables of a fenced function, merged to one array so that a single bound applies to all
@@ -78,8 +78,8 @@ class FenceLocals {
   // Returns the place of the variable with this name, as in ControlFlow, or null.
   const Place* Find(const std::string& name) const;
 
-  // Returns the value of register `r` at instruction `k` as an offset in the array; nothing if it
-  // depends on the path.
+  // Returns the value of register `r` at instruction `k` as an offset in the array. Returns nothing
+  // unless the value is, on every path, the address of a local variable plus constants.
   std::optional<std::int64_t> OffsetIn(std::uint32_t r, std::uint32_t k) const;
 
  private:
@@ -91,9 +91,9 @@ class FenceLocals {
   std::unordered_map<std::string, Place> places_;
 };
 
-// Inserts instructions before statement `at` of the function; Finish() loads the values that
-// several of them use at the function's entry. Alignments are powers of two, and 1 if irrelevant.
-// Borrows its arguments.
+// Inserts instructions before statement `at` of the function. Values that several of these
+// instructions use are loaded at the function's entry, by code that Finish() adds. Alignments are
+// powers of two, and 1 if irrelevant. Borrows its arguments.
 class FenceCode {
  public:
   FenceCode(FunctionEditor& editor, const FenceFacts& facts) : editor_(editor), facts_(facts) {}
@@ -112,8 +112,8 @@ class FenceCode {
   std::string MaskOutsideWindows(std::size_t at, const std::string& address,
                                  const MemoryAccess& access, std::uint32_t alignment);
 
-  // Declares that the kernel creates generic addresses of its parameters, which are `bytes` bytes
-  // from the first one.
+  // Declares that the kernel creates generic addresses of its parameters. The parameters occupy
+  // `bytes` bytes, beginning with the parameter `first`.
   void SetParameters(std::string first, std::uint64_t bytes) {
     first_parameter_ = std::move(first);
     parameter_bytes_ = bytes;
@@ -125,8 +125,8 @@ class FenceCode {
 
   // Sets the array that holds all local variables.
   void SetLocal(const Variable* local) { local_ = local; }
-  // Returns `word` + `immediate` if `bytes` bytes at that address are in the array; otherwise some
-  // address in it. The array has at least that size.
+  // Returns `word` + `immediate` if `bytes` bytes at that address are in the array; otherwise the
+  // address of some `bytes` bytes in the array. The array must have at least that many bytes.
   std::string ClampLocal(std::size_t at, const std::string& word, std::int64_t immediate,
                          std::uint32_t bytes, std::uint32_t alignment);
   // Like ClampLocal, but with the block's shared memory instead of the array; `bytes` is at most
@@ -143,9 +143,10 @@ class FenceCode {
   std::string NewWord() { return editor_.NewRegister("b32"); }
   std::string NewAddress() { return editor_.NewRegister("b64"); }
   std::string Narrow(std::size_t at, const std::string& wide);
-  // If contained: the end of the client's memory.
+  // Returns the register with the end of the client's memory. Contained code only.
   const std::string& Limit();
-  // Address of the module's variables, and end of the block's shared memory (32 bits).
+  // Return the registers with the address of the module's variables, and with the end of the
+  // block's shared memory (32 bits).
   const std::string& Variables();
   const std::string& SharedEnd();
   // Register to receive the start of shared memory; empty if unused.

@@ -145,7 +145,7 @@ class FunctionFence {
     }
   }
 
-  // Takes at most as long as creating the keys, because they are sorted by register.
+  // The keys are sorted by register, so removing them takes at most as long as creating them did.
   void Forget(std::uint32_t r) {
     Key first;
     first.base = r;
@@ -291,7 +291,7 @@ class FunctionFence {
   // Accesses with equal keys can use the same fenced address.
   struct Key {
     std::uint32_t base = kNoRegister;
-    AccessSpace space = AccessSpace::kGlobal;  // kGeneric: fenced by MaskOutsideWindows.
+    AccessSpace space = AccessSpace::kGlobal;  // If kGeneric, MaskOutsideWindows fences it.
     std::int64_t immediate = 0;
     std::uint32_t bytes = 0;  // 0 if irrelevant.
     std::uint32_t alignment = 1;
@@ -457,7 +457,8 @@ class FunctionFence {
     return Address(fenced, folds ? 0 : operand.offset);
   }
 
-  // Replaces rows beyond the range by the first one.
+  // If the last row is outside of the client's range, sets the stride to 0, so that every row is
+  // the first one.
   void BoundStride(std::uint32_t k, const MemoryAccess& access) {
     const std::string address = At(k).operands[access.operand].text;
     const std::string end = code_.NewAddress();
@@ -670,7 +671,8 @@ class FunctionFence {
   const FenceFacts& facts_;
   std::optional<ValueFlow> flow_;
   bool has_generic_parameter_ = false;
-  bool has_scopes_ = false;  // Register names have different meanings in different scopes.
+  // Whether a nested { } declares registers, so that a register's name may be ambiguous.
+  bool has_scopes_ = false;
   std::string reason_;
   std::vector<std::size_t> statements_;  // Index of the statement of each flow instruction.
 

@@ -20,7 +20,7 @@ namespace {
 // ---- memory
 
 constexpr std::uint64_t kWidest = kZeroedBytes;
-// Maximum number of unrolled stores; a loop is shorter for more.
+// Maximum number of unrolled stores. More stores are replaced by a loop, whose code is shorter.
 constexpr std::uint64_t kUnrolledMax = 8;
 
 // Returns the widest store that evenly divides a variable and is aligned in it.
@@ -121,8 +121,8 @@ std::vector<Span> Gaps(std::vector<Span> spans, std::uint64_t bytes) {
   return gaps;
 }
 
-// Returns the part of a variable that a load or store of parameters accesses. Operands outside of
-// the variable are rejected elsewhere.
+// Returns the access of an instruction that loads or stores parameters; nothing for other
+// instructions. FunctionFence rejects operands outside of the parameter.
 std::optional<MemoryAccess> ParameterAccess(const Instruction& instruction) {
   if (instruction.opcode != "ld" && instruction.opcode != "st") return std::nullopt;
   const MemoryAccesses accesses = FindMemoryAccesses(instruction);
@@ -330,7 +330,7 @@ class UnwrittenZeroes {
                   std::unordered_set<std::string_view>& returned) {
     const Instruction& call = flow_.flow.instructions[k];
     const CallLists lists = GetLists(call);
-    // Names as in the text.
+    // The same lists with the names of the text, without the suffixes of ControlFlow.
     const CallLists written = GetLists(std::get<Instruction>(editor_.At(statements_[k])));
     std::unordered_set<std::string_view> arguments;
     for (std::size_t a = 0; lists.arguments != nullptr && a < lists.arguments->size(); ++a) {
@@ -391,8 +391,8 @@ class UnwrittenZeroes {
            std::ranges::find(block.successors, kNoBlock) != block.successors.end();
   }
 
-  // Zeroes results at the start, unless every block that returns stores all of them together with
-  // its dominators, the blocks that all paths to it include.
+  // Zeroes results at the start, unless they are all stored before each return: every block that
+  // returns and its dominators (the blocks on all paths to it) together store every byte.
   void ZeroResults() {
     const bool in_memory = std::ranges::all_of(function_.returns, [](const Variable& result) {
       return result.space == StateSpace::kParameter && result.Bytes() <= kResultBytesMax;

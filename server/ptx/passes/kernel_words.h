@@ -57,8 +57,8 @@ inline constexpr std::uint64_t kContainTailBytes = std::uint64_t{64} << 10;
 inline constexpr std::uint32_t kContainWork = 65536;
 
 // Describes the first thread of a module that has ended early since the server last zeroed the
-// record; the thread writes it. It costs nothing until a fault occurs, and the server can read it
-// after the kernel has ended.
+// record. That thread writes the record, so the record costs nothing until a fault occurs. The
+// server can read the record after the kernel has ended.
 struct FaultRecord {
   // 0 if nothing happened, otherwise Fenced::places[place - 1]. If two threads end at the same
   // place, the second one may write `place` first, so that `place` is set when the kernel of either

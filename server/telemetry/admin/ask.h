@@ -81,8 +81,9 @@ class Lease {
   int fd() const { return connection_.get(); }
   // Blocks until the server has ended the lease.
   void AwaitEnd() const;
-  // Ends the lease, and returns once the server has done so or after kAnswerTimeMax. Its name is
-  // then free.
+  // Makes the server close the lease's connection, and returns when this is done or after
+  // kAnswerTimeMax. The lease then ends and its name is free, unless the terms allow a resumption
+  // (resume_within).
   void End() const;
 
  private:

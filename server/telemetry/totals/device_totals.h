@@ -182,10 +182,11 @@ class DeviceTotals {
     std::array<EndpointTotals, scheduler::kSchedulingClasses> classes;
   };
   struct Owner {
-    char name[ipc::kOwnerBytes];  // ipc::Owner::ToRow. Empty in the first row, as for endpoints.
+    // Text of ipc::Owner::ToRow. Empty in the first row, which is for unknown owners.
+    char name[ipc::kOwnerBytes];
     Total number;
     Total clients;  // Connected clients.
-    Total left_ns;  // When one of them left last, on the steady clock.
+    Total left_ns;  // When a client of the owner left last, on the steady clock.
     OwnerTotals totals;
   };
   struct Layout {

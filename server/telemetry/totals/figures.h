@@ -26,8 +26,8 @@ struct Figure {
   std::variant<Total Row::*, std::uint64_t Row::*, double Row::*, scheduler::Duration Row::*,
                std::optional<double> Row::*>
       value;
-  // Key in the answer. Totals with a key that ends with "_s" are stored in nanoseconds, and with
-  // one that ends with "_j" in millijoules.
+  // Key in the answer. A Total is stored in nanoseconds if its key ends with "_s", and in
+  // millijoules if its key ends with "_j".
   const char* key;
   const char* family = nullptr;  // Null: not exported to Prometheus.
   const char* help = nullptr;

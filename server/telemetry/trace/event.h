@@ -65,7 +65,8 @@ struct Request {
   std::uint8_t row = 0;
   std::optional<std::uint8_t> stream;  // Unset for requests that the client did not mark.
   bool has_failed = false;
-  scheduler::TimePoint arrived{};  // As reported by the client.
+  // As reported by the client; equal to `begun` if the client did not mark the request.
+  scheduler::TimePoint arrived{};
   scheduler::TimePoint begun{};
   scheduler::TimePoint ended{};
   scheduler::Duration target{};  // Zero: no latency target.

@@ -131,7 +131,8 @@ std::optional<Event> FromWords(const EventWords& words);
 
 // Truncates longer texts at a character boundary.
 NameWords ToWords(Name::Of of, std::uint64_t key, std::int32_t pid, std::string_view text);
-// Returns nothing for invalid words, as above. Unprintable bytes of the text become '?'.
+// Returns nothing for words that no writer of this layout produces. Unprintable bytes of the text
+// become '?'.
 std::optional<Name> FromWords(const NameWords& words);
 
 }  // namespace gpushared::trace

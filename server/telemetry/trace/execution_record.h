@@ -38,8 +38,8 @@ struct ExecutionRecord {
   // First and adjacent, because these fields are read when many records are searched.
   std::uint64_t session = 0;
   scheduler::TimePoint submitted{};
-  // When its first unit began, measured by the device and clamped to the interval from submission
-  // to end.
+  // When the command's first unit began, measured by the device and clamped to the interval from
+  // submission to end.
   scheduler::TimePoint started{};
   scheduler::TimePoint ended{};  // When the worker detected the end. Not before `submitted`.
   scheduler::Duration charged{};

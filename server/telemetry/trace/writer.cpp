@@ -31,7 +31,7 @@ bool Writer::LookUpKernel(std::uint64_t key) {
 
 void Writer::NameKernel(std::uint64_t key, std::string_view name) {
   Set& set = known_[GetIndex(key)];
-  std::rotate(set.begin(), set.end() - 1, set.end());  // Drops the oldest one.
+  std::rotate(set.begin(), set.end() - 1, set.end());  // The oldest key is first, and is replaced.
   std::uint64_t& asked = asked_[GetAskedIndex(set[0])];
   if (asked == set[0]) asked = 0;
   set[0] = asked_[GetAskedIndex(key)] = key;

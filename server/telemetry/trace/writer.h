@@ -37,8 +37,8 @@ class Writer {
   void Write(const Request& request) { events_.Write(ToWords(request)); }
   void Write(const Depth& depth) { events_.Write(ToWords(depth)); }
 
-  // Returns true if a kernel's name was written and is still in the ring. The name must be written
-  // before the first departure that refers to it.
+  // Returns true if a kernel's name was written and probably is still in the ring: its key has not
+  // been dropped since. The name must be written before the first departure that refers to it.
   bool KnowsKernel(std::uint64_t key) {
     if (asked_[GetAskedIndex(key)] == key) [[likely]]
       return true;
@@ -50,7 +50,8 @@ class Writer {
   }
 
  private:
-  // Sized to the ring of names. A name that was overwritten is written again.
+  // As many keys as the ring has names, so that by the time a name is overwritten, its key has
+  // normally been dropped and the name is written again.
   static constexpr std::size_t kSets = kNamesMax / 4;
   using Set = std::array<std::uint64_t, 4>;
 

@@ -35,7 +35,7 @@ std::string IsShare(const std::string& text) {
   return share.ok() ? "" : std::string(share.status().message());
 }
 
-// `report` gets the id of the client that `whom` names.
+// Calls `report` with the id of the client that `whom` names.
 void Ask(CommandLine& line, const std::string& whom, ipc::Admin question,
          const std::function<Report(std::uint64_t)>& report) {
   line.action = [&line, whom, question, report]() mutable -> int {

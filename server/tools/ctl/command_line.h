@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by the commands of gpusharedctl. Each group of commands registers itself in a separate
-// file; the command that was given sets the action to execute.
+// Declarations shared by the commands of gpusharedctl. Each group of commands has its own file with
+// a function that registers the group. The command that was given sets the action to execute.
 
 #ifndef GPUSHARED_SERVER_TOOLS_CTL_COMMAND_LINE_H_
 #define GPUSHARED_SERVER_TOOLS_CTL_COMMAND_LINE_H_

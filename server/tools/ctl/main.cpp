@@ -19,7 +19,7 @@
 namespace gpushared::server {
 namespace {
 
-// Registers commands that this build omits; they report which option enables them.
+// Registers a command that this build omits. The command reports which build option enables it.
 [[maybe_unused]] void NameLeftOut(CommandLine& line, const char* name, const char* option) {
   const Command command = line.app.AddCommand(name, "");
   command.HideAndTakeAll();

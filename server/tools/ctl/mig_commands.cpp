@@ -56,7 +56,8 @@ struct Session {
   }
 };
 
-// Connects to the server if `needs_server`; having none in the default locations is not an error.
+// Queries the server if `needs_server`. It is not an error if no server runs in the default
+// locations.
 Result<Session> Begin(const CommandLine& line, const MigArguments& asked, bool needs_server) {
   auto nvml = device::nvml::Nvml::Load();
   if (!nvml.ok()) return nvml.status();

@@ -97,8 +97,9 @@ Result<Bytes> FindSection(Bytes file, std::string_view wanted) {
   return Bytes{};
 }
 
-// In machine code, each kernel has a section with this prefix. Code below kStubBytesMax may be the
-// linker's stub; nvcc compresses only larger code.
+// In machine code, each kernel has a section whose name begins with kCodeSection. A fatbin of at
+// most kStubBytesMax may be the linker's stub. Only larger code is compressed by nvcc, so the names
+// of the sections can be searched for.
 constexpr std::size_t kStubBytesMax = 2048;
 constexpr std::string_view kCodeSection = ".text.";
 bool IsStub(Bytes fatbin) {

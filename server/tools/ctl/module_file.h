@@ -28,7 +28,9 @@ struct FoundModule {
 
 // Finds modules in PTX text, a fatbin, or an ELF file (executable, shared object, object). An ELF
 // file stores fatbins in its section .nv_fatbin, or else in __nv_relfatbin. Each fatbin yields the
-// PTX of its newest architecture. Other or malformed files return kInvalidArgument with the offset.
+// PTX of its newest architecture. An archive, or an ELF file without kernels, is reported as a
+// single module with kUnsupported. Malformed files and files of other formats return
+// kInvalidArgument.
 Result<std::vector<FoundModule>> FindModules(std::span<const std::byte> file);
 
 // Returns kNotFound, kInvalidArgument or kLimitExceeded, without the path, if the file cannot be

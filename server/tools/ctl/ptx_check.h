@@ -18,7 +18,7 @@ namespace gpushared::server {
 // Returns {"modules": n, "kernels": [{"name", "module", "runs_on_cpu", "claim", "fence", "contain",
 // "reach", "reach_offsets": [...], "reaches_variables", "reasons": [...]}], "problems": [...]}: one
 // boolean per check, a reason "runs_on_cpu: ..." for each false one, and a problem for each module
-// without valid PTX. Fails only for files that are neither PTX, fatbin nor ELF (module_file.h).
+// without valid PTX. Fails like FindModules (module_file.h) for malformed files and other formats.
 Result<nlohmann::json> CheckPtx(std::span<const std::byte> file);
 
 // Formats the result as text: one line per kernel, followed by its reasons.

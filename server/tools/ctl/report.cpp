@@ -249,7 +249,7 @@ std::string MemoryText(const json& memory) {
   return text + "\n  ";
 }
 
-// Describes the request's time on the device that was not charged.
+// Describes the uncharged part of the request's time on the device.
 std::string UnchargedText(const json& reply) {
   const auto number = [&](const char* field) { return admin::Number(reply, field).value_or(0); };
   const double rest = number("on_device_us") - number("device_time_us");

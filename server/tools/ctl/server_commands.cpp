@@ -20,8 +20,8 @@ namespace {
 constexpr std::chrono::seconds kUpgradeTimeMax{20};
 constexpr std::chrono::milliseconds kPollInterval{20};
 
-// The server answers before it executes the new program. Success is detected by its counter of
-// upgrades.
+// The server answers before it executes the new program, so the upgrade is known to have succeeded
+// only when the counter of upgrades in the server's status has grown.
 int Upgrade(const CommandLine& line) {
   const std::optional<std::string> path = GetSocket(line);
   if (!path) return kNoServer;

@@ -20,18 +20,18 @@ namespace gpushared::mig {
 class Tenant {
  public:
   virtual ~Tenant() = default;
-  // Releases the GPU or instance with this UUID, and does not open it again. Returns Ok once the
-  // tenant does not use it, or if it never did.
+  // Makes the tenant release the GPU or instance with this UUID, and not open it again until
+  // ComeBack. Returns Ok once the tenant does not use the device, or if it never did.
   virtual Status Leave(const std::string& uuid) = 0;
-  // Lets the tenant open the released devices that are in `there` again. No value means that the
-  // current devices are unknown.
+  // Allows the tenant to reopen those released devices whose UUIDs are in `there`. No value means
+  // that the current devices are unknown.
   virtual void ComeBack(const std::optional<std::vector<std::string>>& there) = 0;
 };
 
 // Changes GPUs from one layout to another.
 //
-// The rollback is derived from the state of the GPU, not from a log of steps, so that it is the
-// same after a call that failed and, by Restore in a new process, after a kill.
+// The rollback is derived from the state of the GPU, not from a log of steps. Therefore Restore in
+// a new process, after a kill, does the same as the rollback after a failed call.
 //
 // Thread-compatible; borrows its arguments.
 class Mover {

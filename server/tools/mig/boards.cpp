@@ -9,8 +9,8 @@ namespace gpushared::mig {
 namespace {
 
 // Possible placements of instances. The entries for A100 and A30 are from NVIDIA's guide
-// (`nvidia-smi mig -lgipp`, "Getting Started with MIG"). The entries for other boards are from its
-// figures in "Supported MIG Profiles", which match A100's.
+// (`nvidia-smi mig -lgipp`, "Getting Started with MIG"). The entries for other boards are from the
+// guide's figures in "Supported MIG Profiles", which match the entries for A100.
 using Starts = std::vector<std::uint32_t>;
 
 // Instance sizes of boards with 8 slices, by number of memory slices. 0 means unknown.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Partitioning of a GPU in MIG mode: profiles, possible placements of instances, and layouts.
-// Values and pure functions; gpu_reader.h fills them from NVML, boards.h without a GPU.
+// Values and pure functions. gpu_reader.h fills the values from NVML, and boards.h without a GPU.
 
 #ifndef GPUSHARED_SERVER_TOOLS_MIG_LAYOUT_H_
 #define GPUSHARED_SERVER_TOOLS_MIG_LAYOUT_H_
@@ -49,7 +49,8 @@ struct Board {
 struct Instance {
   std::uint32_t profile = 0;  // Profile id.
   std::uint32_t start = 0;    // First slice.
-  // Slices of each of its compute instances, largest first. Each is a device to programs.
+  // Number of slices of each compute instance, largest first. Programs see each compute instance as
+  // a device.
   std::vector<std::uint32_t> compute;
 
   friend auto operator<=>(const Instance&, const Instance&) = default;
@@ -72,7 +73,7 @@ std::string InstanceName(const Board& board, const Instance& instance);
 // Checks the placements. The rejection names the first invalid one.
 Status CheckLayout(const Board& board, const Layout& layout);
 
-// Calls `visit` once for each layout with exactly these instances until it returns false. The
+// Calls `visit` once for each layout with exactly these instances, until `visit` returns false. The
 // search is exhaustive. Kinds are distinguished by profile and division, and must be unique in
 // `wanted`.
 void ForEachLayout(const Board& board, const std::vector<Wanted>& wanted,

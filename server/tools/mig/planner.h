@@ -30,8 +30,8 @@ struct Plan {
 // the one that leaves the most space for further instances, then the one with the leftmost
 // placements. Existing instances with the requested placement and division are kept.
 //
-// kInvalidArgument if the board does not support these instances, or not as many. kUnavailable if
-// it does, but not together with the instances in use. The message explains why in either case.
+// kInvalidArgument if no layout of the board has these instances. kUnavailable if each such layout
+// removes an instance that is in use. The message explains why in either case.
 Result<Plan> MakePlan(const Board& board, const std::vector<Present>& have,
                       const std::vector<Wanted>& want);
 

@@ -53,7 +53,8 @@ constexpr Column kPartitionColumns[] = {
     {.heading = "SMS", .field = "granted"},
 };
 
-// Prologs and epilogs written for MPS start a daemon for each job and end it.
+// Note for commands that have no effect in a job. Prologs and epilogs written for MPS start an MPS
+// daemon for each job and end that daemon, which must not end the server.
 constexpr const char* kNotInJob =
     ": no effect in a Slurm job, its prolog or its epilog, because the server serves all jobs of "
     "the node; outside of jobs, an operator can use it";
@@ -71,7 +72,7 @@ struct Call {
   std::vector<std::string> arguments;
   bool has_flag = false;     // Whether -f or --csv was given.
   std::uint64_t number = 0;  // The numeric argument, if any; for a limit, in bytes.
-  json server, device;       // Objects that the arguments PID and DEVICE refer to; otherwise null.
+  json server, device;       // Objects named by the arguments PID and DEVICE; null without them.
   json devices, clients;     // Lists of objects.
   json new_clients;          // Limits set for new clients.
 
@@ -183,7 +184,8 @@ Status Terminate(const Call& call, const json& client) {
   return is_gone ? Status::Ok() : ended.status();
 }
 
-// Ends the current clients after a delay. Returns when the server has none left.
+// Waits for the clients to disconnect, and ends those that remain after `seconds`. Returns when the
+// server has no clients or has exited.
 Result<Answer> EndClients(Call call, std::uint64_t seconds) {
   const steady_clock::time_point deadline = steady_clock::now() + std::chrono::seconds(seconds);
   Status status = call.Read(kClients);

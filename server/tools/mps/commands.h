@@ -21,8 +21,8 @@ struct Answer {
 // Executes one command. Workers take the role of MPS servers and are identified by pid; endpoints
 // take the role of namespaces. Blocks like admin::Ask, and for the seconds given to `quit -t`.
 // `socket` is the path of the server's socket, `words` a command with its arguments. A rejection
-// names the rejected word and the allowed values; admin::IsUnreachable returns whether it was
-// rejected because no server was running. In a job of a cluster, its prolog or its epilog
+// names the rejected word and the allowed values. For a command that failed because no server was
+// running, admin::IsUnreachable returns true. In a job of a cluster, its prolog or its epilog
 // (`is_in_job`), commands that would change the server for other jobs have no effect.
 Result<Answer> Do(const std::string& socket, const std::vector<std::string>& words, bool is_in_job);
 

@@ -84,10 +84,11 @@ int DoLines(const std::string& socket) {
   return worst;
 }
 
-// Scripts start MPS with this option; the gpushared server is started by the system instead.
+// Handles -d and -f, with which scripts start MPS: only checks that a server answers, because the
+// system starts the gpushared server.
 int SeeWhetherItRuns(const std::string& option, const std::string& socket) {
   const Result<Answer> servers = Do(socket, {"get_server_list"}, false);
-  // A server that denies a user the list is running, too.
+  // A server that rejects the request, because the user may not list servers, is running as well.
   if (servers.ok() || !admin::IsUnreachable(servers.status())) {
     PrintError(option + ": nothing to do, a server answers at " + socket);
     return kDone;

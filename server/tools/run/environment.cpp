@@ -88,8 +88,8 @@ std::vector<Setting> Settings(const RunRequest& request,
     const std::string value = is_file ? ptx_directory + tool.value : tool.value;
     if (!is_file || exists(value)) set(tool.variable, value, tool.why);
   }
-  // A program that searches PATH for nvcc must find this library's wrapper only if nvcc and its
-  // toolkit are installed.
+  // The drop-in's wrapper of nvcc is put into PATH only if nvcc and its toolkit are installed,
+  // because programs search PATH for nvcc to determine whether a toolkit exists.
   const std::string path_directory = ptx_directory + kPathDirectory;
   const std::string compiler_directory = CompilerDirectory(environment("PATH"), exists);
   if (exists(path_directory + kCompiler) && !compiler_directory.empty()) {

@@ -16,7 +16,7 @@ struct RunRequest {
   std::string gpu;  // The device as CUDA_VISIBLE_DEVICES names it, for a program in gate mode.
   unsigned weight = 0;
   std::string max_share;  // A share such as "25%".
-  std::string target;     // Milliseconds.
+  std::string target;     // Latency target in milliseconds.
   std::string fallback;   // What happens if no server answers: "native" or "none".
   std::string mode;       // Mode: "submit" or "gate".
   // Whether the device accepts only PTX, so tools that emit machine code are configured to emit

@@ -189,8 +189,8 @@ void AwaitStart(const std::string& server, const std::string& socket) {
 }
 
 // Connects briefly with the program's options, so that every rejection is reported before the
-// program starts. Sets the socket, and whether PTX is required, because machine code for GPUs runs
-// on GPUs only.
+// program starts. Sets the socket, the GPU, and `wants_ptx`, which is necessary on the cpu device,
+// because machine code for GPUs runs on GPUs only.
 Status AskServer(RunOptions& options) {
   RunRequest& request = options.request;
   const Result<std::string> path = ipc::ClientSocketPath(request.socket);

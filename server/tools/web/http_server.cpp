@@ -144,8 +144,8 @@ class HttpServer::Impl : public std::enable_shared_from_this<Impl> {
   // Drops a connection that may be dropped, if there is one.
   bool MakePlace();
   bool MakeStreamPlace(const std::string& peer);
-  // Returns the state of a request for the path until it is answered: kWaits, kWaitsInReserve, or
-  // kReads if no capacity is left, in which case it is rejected.
+  // Returns the state in which a request for the path waits for its answer: kWaits or
+  // kWaitsInReserve; kReads if the request must be rejected because no capacity is left.
   Step PlaceFor(const std::string& path, const std::string& peer) const;
   // Connections of each peer, oldest first.
   using Peers = std::map<std::string, std::vector<std::shared_ptr<Connection>>>;
@@ -290,7 +290,8 @@ class HttpServer::Impl::Connection : public std::enable_shared_from_this<Connect
     }
     // The client's time limit starts with the answer; until then, the handler limits its own time.
     stream_.expires_never();
-    // The other thread gets a reference to the connection, which must not be destroyed there.
+    // The reply may be called on another thread. It moves its reference to the connection back to
+    // the thread of Run, because the connection must be destroyed there.
     server_.callbacks_.on_request(asked, [self = shared_from_this()](HttpAnswer answer) mutable {
       asio::io_context& context = self->server_.context_;
       asio::dispatch(context, [self = std::move(self), answer = std::move(answer)]() mutable {

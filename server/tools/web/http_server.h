@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small HTTP/1 server with event streams shared by all their readers. Independent of what is
-// served, and to whom.
+// A small HTTP/1 server with event streams, on which all clients receive the same events. It
+// contains neither contents nor access rules.
 
 #ifndef GPUSHARED_SERVER_TOOLS_WEB_HTTP_SERVER_H_
 #define GPUSHARED_SERVER_TOOLS_WEB_HTTP_SERVER_H_
@@ -30,7 +30,8 @@ struct HttpLimits {
   // Limit of requests that wait for their answers.
   std::size_t requests_max = 24;
   std::size_t requests_per_peer_max = 8;
-  // Number of further requests for reserved_path that may wait when requests_max others do.
+  // Number of requests for reserved_path that may wait in excess of requests_max and
+  // requests_per_peer_max.
   std::size_t reserved_max = 32;
   std::string reserved_path;
   std::size_t events_behind_max = 16;  // Limit of events queued for the client of a stream.
@@ -76,7 +77,7 @@ class HttpServer {
   struct Callbacks {
     // Called with a complete request. `reply` must be called once, at any time and from any thread.
     std::function<void(const Request& request, Reply reply)> on_request;
-    // Called with the number of clients of the stream. May be empty.
+    // Called with the number of open streams when that number changes. May be empty.
     std::function<void(std::size_t streams)> on_streams;
     std::function<std::string(int socket)> peer_of = GetPeer;
   };

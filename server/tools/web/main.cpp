@@ -55,8 +55,8 @@ int Serve(const Options& options) {
   std::vector<std::string> hosts = options.hosts;
   if (!host.empty()) hosts.push_back(host);
   const Gate gate(options.token, std::move(hosts));
-  // The HTTP server is destroyed before `watch` and `answers` below, because its connections notify
-  // both objects when they close.
+  // The HTTP server below is destroyed before `watch` and `answers`, because its callbacks use both
+  // objects.
   const auto begin_trace = [&](const std::string& device) -> Result<admin::TraceWatch> {
     const Result<std::string> path = ipc::ClientSocketPath(options.socket);
     if (!path.ok()) return path.status();

@@ -85,7 +85,7 @@ Labels DeviceLabels(const json& device, const std::string& host) {
   return labels;
 }
 
-// Labels of an owner's row. Those that dcgm-exporter has as well are called the same.
+// Returns the labels of an owner's row. Labels that dcgm-exporter also exports have its names.
 Labels OwnerLabels(const json& row, Labels labels, admin::UserNames& users) {
   for (const ipc::OwnerField& field : ipc::kOwnerFields) {
     const std::string value = Text(row, field.name.data());

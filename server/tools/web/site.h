@@ -10,8 +10,8 @@
 
 namespace gpushared::web {
 
-// Maps paths to contents, and restricts access: the login form is public, everything else requires
-// the gate's permission.
+// Maps paths to contents, and restricts access: the login form and the files that it needs are
+// public, everything else requires the gate's permission.
 //
 // Thread-safe; `gate` must outlive this object.
 class Site {

@@ -34,7 +34,8 @@ class SliceBins {
 
   void Add(const trace::Slice& slice);
   // Returns a timeline of the slices added since the last call, or null if there are none. A slice
-  // that began long ago may add to bins of an earlier timeline; the page adds them up.
+  // that began long ago may occupy bins that an earlier timeline also contained; the page adds up
+  // the times of such bins.
   nlohmann::json Take();
 
  private:

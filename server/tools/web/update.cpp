@@ -56,7 +56,7 @@ int GetRank(const json& client) {
   return name == "high" ? 0 : name == "normal" ? 1 : 2;
 }
 
-// Returns the rows of all devices; entries that are no objects are ignored.
+// Returns the rows of the clients of all devices. Ignores entries that are not objects.
 std::vector<const json*> ClientRows(const json& clients) {
   std::vector<const json*> rows;
   for (const json& row : Member(clients, "clients")) {

@@ -27,7 +27,8 @@ namespace gpushared::web {
 class Watch {
  public:
   static constexpr std::chrono::milliseconds kPeriod{250};
-  // Interval of reading traces; shorter than the time that a trace's ring covers.
+  // Interval of reading traces. A trace's ring covers about a second under usual loads, but only
+  // 40 ms at the highest load, when events are lost.
   static constexpr std::chrono::milliseconds kReadPeriod{50};
   static constexpr std::chrono::milliseconds kPeriodWithoutServer{1000};
   using Ask = std::function<Result<nlohmann::json>(const ipc::Admin& question)>;

@@ -97,7 +97,7 @@ bool ClientChunks::ReturnPart(device::Space& space) {
   if (!mappings_.empty()) {
     const auto [address, mapping] = *mappings_.begin();
     space.HideMapping(address);
-    // If this fails, the device is lost, or it keeps the mapping until its space is destroyed.
+    // Failures are ignored: the device is lost, or the mapping is removed with the space.
     (void)space.Unmap(address, mapping.bytes);
     RemoveMapping(address);
     return true;

@@ -23,7 +23,8 @@ class ClientChunks {
     std::uint64_t bytes = 0;
   };
 
-  // The checks cover only numbers and addresses; the device reports a lack of memory.
+  // The checks cover numbers, addresses, existing mappings and their limit. A lack of device memory
+  // is reported only by the device call.
   Status CheckMake(std::uint32_t number) const;
   Status CheckFree(std::uint32_t number) const;
   Status CheckMap(std::uint32_t number, std::uint64_t address,
@@ -31,7 +32,7 @@ class ClientChunks {
   Status CheckUnmap(std::uint64_t address) const;
 
   void Add(std::uint32_t number, std::unique_ptr<device::Chunk> chunk, std::uint64_t bytes);
-  // The following functions require that the corresponding check has passed.
+  // The functions up to RemoveMapping require that the corresponding check has passed.
   device::Chunk& chunk(std::uint32_t number) const { return *chunks_.at(number).chunk; }
   std::uint64_t bytes_of(std::uint32_t number) const { return chunks_.at(number).bytes; }
   // Removes the chunk and returns it, so that the caller can destroy it on a thread that may block.

@@ -14,8 +14,8 @@
 
 namespace gpushared::server {
 
-// Writes the log lines of a worker that its clients cause, limited by LogRate per client, per uid
-// and in total.
+// Writes the log lines that clients of a worker cause. LogRate limits them per client, per uid and
+// in total.
 //
 // Thread-safe: executor threads call it.
 class ClientLog {
@@ -23,8 +23,8 @@ class ClientLog {
   explicit ClientLog(std::uint32_t own_uid) : rate_(own_uid) {}
   ClientLog(std::uint32_t own_uid, const LogRate::Limits& limits) : rate_(own_uid, limits) {}
 
-  // Records which user is charged for lines about the session; applies until Forget. All lines
-  // about unknown sessions are charged to one fictitious user.
+  // Records the uid and the process to which lines about the session are charged, until Forget. All
+  // lines about unknown sessions are charged to one fictitious user.
   void Know(std::uint64_t session, LogRate::Cause cause);
   void Forget(std::uint64_t session);
 

@@ -38,7 +38,7 @@ std::uint64_t SumOf(std::string_view text) {
   return sum;
 }
 
-// Keeps line breaks in a device's name from becoming lines of the file.
+// Truncates a text and replaces its control characters, so that it is a single line of the file.
 std::string OneLine(std::string_view text) {
   std::string line(text.substr(0, 1024));
   for (char& c : line) {

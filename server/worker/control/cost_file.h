@@ -20,8 +20,8 @@ namespace gpushared::server {
 
 // Persistence of a worker's kernel costs for the next worker of the same device. The file is a text
 // of one line per kernel and shape, with a checksum. Only the server's user may read it, because it
-// contains the seed of the keys. The file is untrusted input: if it is too large, damaged, or from
-// a different device or other conditions, it is rejected as a whole, with the line and the reason.
+// contains the seed of the keys. The file is untrusted input: if it is too large or damaged, or was
+// written for another device or under other conditions, it is rejected as a whole, with the reason.
 //
 // Thread-safe; the functions keep no state.
 
@@ -33,14 +33,15 @@ struct KeptCosts {
   HashSeed seed{};
 };
 
-// Returns the conditions under which costs are valid: the device's description, the parts of it
-// that each class gets, and a GPU's driver version. Kernel times depend on all of these.
+// Returns the conditions under which costs are valid: the device's name and multiprocessors, how
+// many of the multiprocessors each class gets, and a GPU's driver version. Kernel times depend on
+// all of these.
 std::string CostConditions(const device::DeviceInfo& info);
 
 // Returns the file name for this device, unique among devices.
 std::string CostFileName(std::string_view device);
 
-// Returns an empty optional if the file does not exist.
+// Returns an empty optional if the file does not exist or is empty.
 Result<std::optional<KeptCosts>> ReadCosts(const std::string& path, std::string_view conditions);
 
 // Replaces the file atomically: a reader sees either the old costs or the new ones.

@@ -52,9 +52,10 @@ void Worker::Impl::WatchCosts() {
 
 void Worker::Impl::WatchGpu() {
   if (options_.read_gpu == nullptr) return;
-  // The slow-call thread chooses the moment, because the reading may hold locks of the driver. It
-  // does not read itself: a driver that has lost its GPU may never return, and sessions need that
-  // thread. For the same reason nothing waits for the reading, not even the end of the worker.
+  // The slow-call thread chooses the moment, because the reading may hold locks of the driver. A
+  // separate thread reads, because a driver that has lost its GPU may never return, and sessions
+  // need the slow-call thread. For the same reason nothing waits for the reading, not even the end
+  // of the worker.
   slow_calls_->Post({}, [this, read = options_.read_gpu, home = home_] {
     std::thread([this, read, home] {
       ::pthread_setname_np(::pthread_self(), "gpushared-nvml");
@@ -65,7 +66,7 @@ void Worker::Impl::WatchGpu() {
 
 void Worker::Impl::OnGpuRead(const device::GpuReadings& readings) {
   const std::optional<std::uint64_t> before = std::exchange(gpu_, readings).energy_mj;
-  // Without an answer, the next reading includes this interval.
+  // If this reading has no energy, the next one that has it also covers this interval.
   if (!gpu_.energy_mj) gpu_.energy_mj = before;
   // The counter restarts when the driver is loaded again.
   const bool has_grown = before && *gpu_.energy_mj > *before;
@@ -89,7 +90,7 @@ void Worker::Impl::WatchLog() {
 void Worker::Impl::Handle(CostsTaken message) {
   costs_taken_.insert(costs_taken_.end(), message.costs.begin(), message.costs.end());
   if (!message.is_last) return;
-  // Urgent, because it makes no call of the driver and therefore cannot delay a request.
+  // The slow call is urgent, because it makes no driver call and therefore cannot delay a request.
   slow_calls_->Post({.is_urgent = true}, [this, costs = std::exchange(costs_taken_, {})]() mutable {
     KeepCosts(std::move(costs));
   });
@@ -220,9 +221,9 @@ void Worker::Impl::WatchDevice() {
   });
 }
 
-// Requests the end of all kernels, because the worker cannot determine which one the driver is
-// waiting for. Each of them has exceeded its limit, because the device thread has been blocked for
-// longer than any kernel may run.
+// Requests the end of all kernels that can be ended without the driver, because the worker cannot
+// determine which one the driver is waiting for. Kernels with a limit have exceeded it, because the
+// device thread has been blocked for longer than the longest limit.
 void Worker::Impl::ReportKernelsToEnd() {
   if (!device_->ReportKernelsToEnd()) return LoseBlockedDevice("");
   spdlog::error(

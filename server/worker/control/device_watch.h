@@ -24,7 +24,7 @@ class DeviceWatch {
     std::chrono::nanoseconds interval;  // Time between two polls.
     // Maximum duration of one loop iteration, after which the end of kernels is requested.
     std::chrono::nanoseconds turn_max;
-    std::chrono::nanoseconds leaves_within;  // Time within which these kernels must then end.
+    std::chrono::nanoseconds leaves_within;  // Maximum time from that request to the kernels' end.
   };
   enum class Verdict : std::uint8_t { kFine, kEndKernels, kLost };
 

@@ -13,7 +13,7 @@ namespace gpushared::server {
 namespace {
 
 constexpr std::size_t kFileBytesMax = 4096;  // A path has at most this size.
-constexpr std::size_t kIdBytes = 64;         // Of a container's id, in hexadecimal digits.
+constexpr std::size_t kIdBytes = 64;         // Length of a container's id: hexadecimal digits.
 constexpr std::size_t kShownIdBytes = 12;
 constexpr std::size_t kLinksMax = 4096;
 
@@ -27,9 +27,9 @@ std::string ReadBeginning(const std::string& path) {
 
 bool IsHex(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); }
 
-// Returns the first id of a container in the cgroup's path, which a runtime has made. Parts after
-// it may be made by the container itself, and all parts below a user's slice by that user, so they
-// could imitate another container's id.
+// Returns the first container id in the cgroup's path. A container runtime has created this part of
+// the path. Later parts may have been created by the container itself, and all parts below a user's
+// slice by that user, so these parts could imitate the id of another container.
 std::string FindContainer(std::string_view cgroup) {
   cgroup = cgroup.substr(0, cgroup.find("user.slice"));
   for (std::size_t begin = 0; begin < cgroup.size();) {

@@ -16,9 +16,10 @@ struct OwnerSources {
   std::string container_logs = "/var/log/containers";
 };
 
-// Adds to the owner what the kernel reports about a process: its program, and its container if
-// `owner` names none. The names of a container come from the kubelet, because the process could
-// lie. Without the kubelet's names, the container is the beginning of its id, as Docker shows it.
+// Adds to the owner what /proc reports about a process: its program and, if `owner` names neither a
+// pod nor a container, its container. The names of a container come from the kubelet, because the
+// process could lie. Without the kubelet's names, the container's name is the beginning of its id,
+// as Docker shows it.
 // Fields stay empty if the process has ended, or if `pid` is 0 because the process is in a PID
 // namespace that the server cannot see. Reads files, so it is a slow call.
 void ReadOwner(pid_t pid, ipc::Owner& owner, const OwnerSources& sources = {});

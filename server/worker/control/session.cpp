@@ -74,8 +74,8 @@ bool SessionMemory::ReturnPart() {
     modules.erase(modules.begin());
     return true;
   }
-  // One at a time, because ending the registration of 16 MiB may delay launches for a third of a
-  // millisecond.
+  // One registration at a time, because ending the registration of 16 MiB may delay launches for a
+  // third of a millisecond.
   if (!pinned_staging_buffers.empty()) {
     pinned_staging_buffers.pop_back();
     return true;
@@ -169,7 +169,8 @@ void Session::Start() {
         return MakeMemory(*device, space, store, guaranteed);
       },
       [owner](Session& self, Result<std::unique_ptr<SessionMemory>> memory) {
-        // Once the process has ended, its number may have been that of another one.
+        // If the process has ended, its pid may have been reused, and `owner` may describe another
+        // process.
         pollfd look{.fd = self.pidfd_.native_handle(), .events = POLLIN, .revents = 0};
         if (!self.has_ended_ && ::poll(&look, 1, 0) == 0) self.work_owner_ = *owner;
         self.OnMemoryMade(std::move(memory));
@@ -355,8 +356,8 @@ void Session::ReadOn() {
 }
 
 void Session::OnReadable() {
-  // At most one frame per call, so that other sessions' sockets are served, and because an open
-  // request suspends reading.
+  // At most one frame is read per call: other sessions' sockets must be served in between, and the
+  // request in the frame suspends reading.
   if (has_ended_ || is_busy() || (outgoing_ != nullptr && !image_.valid())) return;
   ipc::Frame frame;
   const Result<ipc::FrameReader::Progress> progress = reader_.Read(socket_.native_handle(), frame);
@@ -461,7 +462,7 @@ std::optional<std::string> Session::ShownRunning() const {
 void Session::CheckOver() {
   if (!has_ended_ || attached_ != nullptr || slow_calls_ > 0) return;
   if (has_moved_ && !is_welcomed_) return;  // It was never one of the worker's sessions.
-  // Posted, because the caller may be one of our own member functions.
+  // Posted, because on_over destroys the session, and the caller may be one of its functions.
   boost::asio::post(environment_.context,
                     [&environment = environment_, id = id()] { environment.on_over(id); });
 }

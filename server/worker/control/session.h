@@ -81,7 +81,7 @@ struct SessionMemory {
     std::shared_ptr<const std::vector<std::byte>> image;
     bool is_leaving = false;  // Unloaded, but commands may still use it.
   };
-  std::map<std::uint32_t, LoadedModule> modules;  // By the client's number.
+  std::map<std::uint32_t, LoadedModule> modules;  // By the number that the client assigned.
 };
 
 // Parts of the worker that sessions use. Outlives all sessions.
@@ -124,11 +124,12 @@ struct SessionEnvironment {
 
 // One client session, from the handshake until the last byte that it owned is freed.
 //
-// It owns all objects that the client can name. A session ends for one of four reasons: the socket
-// closes, the process dies (a forked child may still hold the socket), the client violates the
-// protocol, or the broker terminates it. In all cases End detaches the client from the device
-// thread. Once the device thread has released the client, the destructor runs, which is the only
-// place where memory is freed.
+// It owns all objects that the client can name. A session ends when the socket closes, the process
+// dies (a forked child may still hold the socket), the client violates the protocol, the broker
+// terminates the session, or the worker rejects or cannot continue it, for example when the device
+// is lost. In all cases End detaches the client from the device thread. Once the device thread
+// has released the client and the session's slow calls have ended, the destructor posts a slow call
+// that frees all remaining memory.
 //
 // A session never waits for its client. It handles one request at a time, and reads the next one
 // when the previous reply has been sent, so a client that does not read its replies delays only
@@ -158,12 +159,14 @@ class Session : public std::enable_shared_from_this<Session> {
   void OnModuleReleased(std::uint32_t number);
   void OnStreamError(const StreamError& error);
   void OnSwap(const SwapMemory& move);
-  // Ends the latest swap after its current page. `is_urgent`: an urgent client is waiting for it.
+  // Ends the latest swap after its current page. `is_urgent`: the client that waits for this is
+  // urgent.
   void PreemptSwap(bool is_urgent);
   void OnMemory(bool is_made);
-  // Returns why the session can never be parked.
+  // Returns kOk, or why the session cannot be parked.
   Status CheckParking() const;
-  // Passes the request to the device thread, which answers it, or calls `rejected`.
+  // Reserves swap space, then passes the request to the device thread, which answers the request.
+  // Calls `rejected` if the swap space is full.
   void Park(const ParkClient& request, std::function<void(const Status&)> rejected);
   // Ends the session if the client has removed pages of its staging buffers.
   void CheckStagingBuffers();
@@ -187,8 +190,8 @@ class Session : public std::enable_shared_from_this<Session> {
 
   std::uint64_t id() const { return attach_.session; }
   bool has_ended() const { return has_ended_; }
-  // Returns whether the session has started. From then on it is included in the device's sessions
-  // until it is destroyed.
+  // Returns whether the session has started. From its start until its destruction, a session counts
+  // against SessionLimits::sessions_max.
   bool has_place() const { return has_place_; }
   // Returns whether the client may use the sessions and the memory that are reserved for some
   // clients.
@@ -293,7 +296,7 @@ class Session : public std::enable_shared_from_this<Session> {
   };
   static ResizeStep MakeResizeStep(device::Space& space, SwapReservation* cover,
                                    std::uint64_t bytes, std::uint64_t quota_bytes);
-  // Bytes mapped in one slow call.
+  // Minimum number of bytes by which one slow call grows the mapped memory; see MoreMapped.
   std::uint64_t GrowStep() const;
   void Resize(Resizing resizing);
   void OnResizeStep(Resizing resizing, const ResizeStep& step);
@@ -340,15 +343,15 @@ class Session : public std::enable_shared_from_this<Session> {
     return {.session = id(),
             .is_urgent = environment_.lane_rules.IsUrgent(spec_),
             .awaits_welcome = awaits_welcome,
-            // Before the handshake is complete, a call only reserves a range of addresses. On
-            // devices whose swaps do not delay other clients' work, neither does such a call.
+            // Before the handshake is complete, a call only reserves a range of addresses, which
+            // delays no work on devices whose swaps delay none.
             .disturbs = !awaits_welcome || environment_.device.info().swaps_disturb};
   }
   // Runs `work()` as a slow call and then `done(*this, result)` on the control thread.
   template <typename Work, typename Done>
   void MakeSlowCall(Work work, Done done);
-  // Like MakeSlowCall, with a call that is short if it places, maps or allocates at most
-  // kShortCallBytes.
+  // Like MakeSlowCall. The call is short if `bytes`, the amount of memory that it places, maps,
+  // unmaps or allocates, is at most kShortCallBytes.
   template <typename Work, typename Done>
   void MakeSlowCallFor(std::uint64_t bytes, Work work, Done done);
   template <typename Work, typename Done>
@@ -417,13 +420,13 @@ class Session : public std::enable_shared_from_this<Session> {
   // State owned by the device thread; only `running` may be read here. Null if not attached.
   const ClientState* attached_ = nullptr;
   bool is_welcomed_ = false;
-  std::uint32_t slow_calls_ = 0;  // Unfinished slow calls: those of a request, and a swap.
+  std::uint32_t slow_calls_ = 0;  // Unfinished slow calls, plus 1 while a module is being read.
   // Written by the control thread; polled by the steps of slow calls.
   std::atomic<bool> has_ended_{false};
   // Short calls that were preferred because the client was new.
   std::uint32_t new_client_calls_ = 0;
   bool has_place_ = false;
-  bool can_park_ = false;  // Whether its memory can be swapped out.
+  bool can_park_ = false;  // Whether the session's memory can be swapped out.
   Status why_ended_;
   std::function<void()> on_applied_;
   std::function<void(Session&, bool)> on_memory_;
@@ -432,7 +435,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::uint64_t module_bytes_ = 0;  // Sum over loaded modules.
   // Bytes taken from the staging budget, including those for a buffer being created.
   std::uint64_t staging_bytes_ = 0;
-  ipc::UniqueFd image_;            // Created for the client to write; used by the next load.
+  ipc::UniqueFd image_;            // Memory into which the client writes the image to load next.
   std::uint64_t image_bytes_ = 0;  // Bytes taken from the images' budget until the load has ended.
   std::uint64_t kept_image_bytes_ = 0;    // Bytes taken from the kept images' budget.
   std::shared_ptr<Outgoing> outgoing_;    // Null unless the session is being moved.

@@ -35,7 +35,8 @@ std::uint64_t MoreMapped(std::uint64_t mapped_bytes, std::uint64_t wanted_bytes,
 
 // Size up to which a slow call is short, that is, takes at most about a millisecond.
 inline constexpr std::uint64_t kShortCallBytes = std::uint64_t{16} << 20;
-// Size up to which the creation of a staging buffer is short. Smaller, because it clears the pages.
+// Size up to which the creation of a staging buffer is short. Smaller than kShortCallBytes, because
+// the creation clears the pages.
 inline constexpr std::uint64_t kShortStagingBufferBytes = std::uint64_t{2} << 20;
 // Part of a staging buffer that is created in one slow call. The call takes some milliseconds,
 // during which new clients wait. A part is larger if the whole buffer would otherwise take more

@@ -198,7 +198,7 @@ void Session::OnSwap(const SwapMemory& move) {
     SessionMemory& memory = *self->memory_;
     device::Space& space = *memory.space;
     // Swaps at least one page, so that a client that preempts all swaps of others delays them but
-    // does not prevent them. Relaxed: advisory, nothing else depends on it.
+    // does not prevent them. The load is relaxed, because no other data depends on the flag.
     const bool ends = done > 0 && is_cut->load(std::memory_order_relaxed);
     Status status;
     // The client may since have freed the memory beyond its guarantee, and with it its reservation

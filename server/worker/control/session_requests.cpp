@@ -422,8 +422,8 @@ void Session::Handle(const ipc::SetKernelMemory& request) {
 
 namespace {
 
-// Half of the descriptors that this process may have. A descriptor above this number shows that
-// they are in use, because the kernel assigns the lowest free number.
+// Returns half the number of descriptors that this process may have. A new descriptor above this
+// number shows that more than half are in use, because the kernel assigns the lowest free number.
 int DescriptorsForStagingBuffers() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;

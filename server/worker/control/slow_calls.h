@@ -21,17 +21,18 @@ namespace gpushared::server {
 // Timing rules for slow calls. They are needed because a driver may delay launches while it loads,
 // maps or registers something, or wait for running work, no matter which thread makes the call.
 struct SlowCallRules {
-  // A non-urgent call begins when no urgent request has been open for `quiet`. This exceeds the
-  // pauses within a request, and those between the requests of a client that sends them in a loop.
+  // A non-urgent call begins only if the last open urgent request ended at least `quiet` ago. This
+  // time exceeds the pauses within a request, and those between the requests of a client that sends
+  // them in a loop.
   std::chrono::nanoseconds quiet = std::chrono::microseconds(200);
   // After a slow call of duration T has delayed an urgent request, the next slow call waits for
   // pause_factor · T. As a result slow calls delay at most one request in a hundred, and hence not
   // the 99th percentile.
   int pause_factor = 100;
   // Maximum time for which a call waits for a pause between urgent requests, and after which it
-  // alternates with urgent calls. A further step waits for such a pause for at most pause_factor
-  // times the duration of the previous step, so that a call with many steps uses a hundredth of the
-  // time even if urgent requests never pause.
+  // alternates with calls of higher precedence. A further step waits for such a pause for at most
+  // pause_factor times the duration of the previous step, so that a call with many short steps gets
+  // a hundredth of the time even if urgent requests never pause.
   std::chrono::nanoseconds held_max = std::chrono::milliseconds(100);
   // Limits for the calls of new clients, which are preferred so that a handshake waits for at most
   // one short call. A client is considered new until its handshake is complete and for
@@ -50,18 +51,19 @@ struct SlowCallRules {
 class SlowCalls {
  public:
   using Clock = std::chrono::steady_clock;
-  // Originator of a call. Calls of one session begin in the order in which they were posted.
+  // Originator of a call. Calls of one session with the same precedence begin in the order in which
+  // they were posted.
   struct Caller {
     std::uint64_t session = 0;  // 0: the worker.
-    // Whether the session is urgent. Its calls have the same value, except for swaps of its memory;
-    // see SetUrgent and HurrySwap.
+    // Whether the session is urgent; see SetUrgent. Parking is always urgent, and a swap may have
+    // another value than its session; see HurrySwap.
     bool is_urgent = false;
     // Swaps memory of the session on behalf of the client that waits for the swap.
     bool is_swap = false;
     // Frees the memory of a session that has ended. Urgent calls of connected clients go first.
     bool has_left = false;
-    // A call without steps, made during the handshake. Such calls precede further calls of new
-    // clients, which are longer, so that a flood of the latter does not delay handshakes.
+    // A call without steps, made during the handshake. It precedes the calls that new clients make
+    // after their handshakes, because a flood of those longer calls would delay handshakes.
     bool awaits_welcome = false;
     bool is_new_client = false;  // One of the first short calls of a new client.
     // The call may delay running work. A call that cannot delay any begins in its turn even while

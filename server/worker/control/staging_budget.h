@@ -7,8 +7,9 @@
 
 namespace gpushared::server {
 
-// Budget of a worker's host memory for staging buffers. Memory is charged before it is allocated,
-// because a machine without free memory does not fail the allocation but kills processes.
+// Budget of a worker's host memory for staging buffers or for module images. Memory is charged
+// before it is allocated, because a machine without free memory does not fail the allocation but
+// kills processes.
 //
 // Half of the budget is divided evenly among the sessions, so that every session can stage data no
 // matter how much others use. The other half is first come, first served, except for a reserve:

@@ -111,7 +111,7 @@ const ClientSnapshot* Find(const ThreadSnapshot& snapshot, std::uint64_t session
   return found == snapshot.clients.end() ? nullptr : &*found;
 }
 
-// Counts connected sessions by class.
+// Returns, for each class, the number of sessions and waiting clients, and their memory.
 ordered_json SessionsByClass(const std::vector<SessionFacts>& sessions,
                              const ThreadSnapshot& snapshot) {
   std::array<ClassNow, scheduler::kClassNames.size()> classes;

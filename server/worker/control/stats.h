@@ -59,8 +59,8 @@ struct WorkerFacts {
   std::optional<OvercommitNow> overcommit;
 };
 
-// {"device":"cpu:0","clients":[{"client":7,"name":"train","state":..,"class":"low",
-//  "weight":1,"state":"running","device_time_s":..,"launches":..,"queue_wait_p50_us":..,..}]}
+// {"device":"cpu:0","clients":[{"client":7,"name":"train","state":"running","class":"low",
+//  "weight":1,"device_time_s":..,"launches":..,"queue_wait_p50_us":..,..}]}
 std::string ClientsJson(const device::DeviceInfo& info, const std::vector<SessionFacts>& sessions,
                         const ThreadSnapshot& snapshot);
 

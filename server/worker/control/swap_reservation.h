@@ -13,9 +13,10 @@
 
 namespace gpushared::server {
 
-// Reservation in the swap store for all of a client's memory, as long as the client can be evicted,
-// because it holds more than its guarantee or is parked. A full store is therefore reported when
-// memory is requested, and never makes a swap fail.
+// Reservation of a client in the swap store. Covers all of the mapped memory while the client holds
+// more than its guarantee or is parked, and can therefore be evicted; at other times only the part
+// that is swapped out. As a result, a full store is reported when memory is requested, and never
+// makes a swap fail.
 //
 // Thread-compatible. Must be destroyed after the space that it covers.
 class SwapReservation {

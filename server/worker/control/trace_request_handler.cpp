@@ -52,7 +52,7 @@ void TraceRequestHandler::Add(const ipc::Watch& watch, ipc::UniqueFd connection)
 }
 
 void TraceRequestHandler::Make() {
-  // Urgent, because it makes no call of the driver and therefore cannot delay a request.
+  // The slow call is urgent, because it makes no driver call and therefore cannot delay a request.
   around_.slow_calls.Post({.is_urgent = true}, [this, home = around_.home] {
     auto made = std::make_shared<Result<std::unique_ptr<trace::Writer>>>(trace::Writer::Create());
     home.Post([this, made] { OnMade(std::move(*made)); });

@@ -38,7 +38,7 @@ class TraceRequestHandler {
     SlowCalls& slow_calls;
     Mailbox<DeviceMessage>& device_thread;
     const HomeExecutor& home;
-    // Closes descriptors that other processes may have shared, which may block.
+    // Closes descriptors that other processes may share; a close may block.
     ipc::UnboundedCalls& endings;
     std::uint32_t generation = 0;
   };

@@ -37,7 +37,9 @@ struct WorkerOptions {
       make_device;
   WorkerSettings settings;
   scheduler::LaneOptions lane_options;
-  std::uint32_t generation = 1;  // Counts the workers of this device since the broker started.
+  // Counts the workers of this device from 1. A broker that takes over a worker continues the
+  // count.
+  std::uint32_t generation = 1;
   SessionLimits limits;
   scheduler::ResidencyOptions residency;
   SlowCallRules slow_calls;
@@ -61,8 +63,9 @@ struct WorkerOptions {
   // longer. When a call exceeds this time, kernels that poll for a request to end receive one. If
   // that does not unblock the thread, the worker ends as for a lost device.
   std::chrono::nanoseconds call_max = std::chrono::seconds(5);
-  // Without a separate compiler: whether the device's driver compiles for every client. Otherwise
-  // it compiles only for root and the server's own user, who could harm this process in any case.
+  // Applies only without a separate compiler. If true, the device's driver compiles for every
+  // client. If false, it compiles only for root and the server's own user, who could harm this
+  // process in any case.
   bool driver_compiles_for_all = false;
   // Whether stdout is redirected to the log as kernel output. Requires that only a GPU driver uses
   // stdout of this process.
@@ -105,9 +108,9 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  // Returns the exit code of the process: 0 after a drain; 1 if the device or the policy could not
-  // be created, in which case the reason is logged and sent to the broker; kWorkerLostDevice if the
-  // device was lost; kWorkerStuck if a drain would never have ended.
+  // Returns the exit code of the process: 0 after a drain; 1 if the worker could not start (the log
+  // has the reason); kWorkerLostDevice if the device was lost; kWorkerStuck if a drain would never
+  // have ended.
   int Run();
 
  private:

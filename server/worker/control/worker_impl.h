@@ -43,11 +43,12 @@
 
 namespace gpushared::server {
 
-// Calls that may block forever: one for the socket and one for the memory of each session.
+// Maximum number of calls that may block forever. Each session needs one, which closes its socket
+// and frees its memory. The rest is for the sockets of trace watchers.
 inline constexpr std::size_t kEndingsMax = std::size_t{2} * kSessionsLimit;
 
-// Runs the control thread and owns the other two threads. Members are destroyed last to first:
-// sessions before the threads that work for them, and those before the device.
+// Runs the control thread and owns the other threads. ~Impl ends the device thread, the sessions,
+// and the threads that work for the sessions, in this order, before any member is destroyed.
 //
 // Confined to the thread that calls Run, except control_, to which any thread may post.
 class Worker::Impl {
@@ -211,7 +212,7 @@ class Worker::Impl {
   std::map<std::uint32_t, KeptLease> kept_;  // Leases kept for the next broker, by endpoint.
 
   Descriptor channel_;
-  std::uint64_t channel_number_ = 0;  // Number of the current channel.
+  std::uint64_t channel_number_ = 0;  // Changes with each channel; checked by late handlers.
   ipc::Outbox channel_outbox_{ipc::Outbox::Kind::kSeqpacket};
   bool is_channel_flushing_ = false;
   bool has_channel_ = true;

@@ -47,7 +47,7 @@ void CountWork(ClientState& client, const Work& work) {
       return add(count.copies, total.copies, count.bytes_on_device,
                  &ClientTotals::AddBytesOnDevice);
     case CommandKind::kTurn:
-      break;  // Its launches were counted as they were submitted.
+      break;  // Submitter::TakeOff has counted its launches.
     default:
       return add(count.fills, total.fills, count.bytes_on_device, &ClientTotals::AddBytesOnDevice);
   }

@@ -32,7 +32,7 @@ namespace gpushared::server {
 // commands that have ended and clients that leave.
 //
 // A command is ready when all earlier commands of its stream were submitted, its waits have
-// finished, and it could not keep running while an earlier command of its stream is preempted. A
+// finished, and no preemption of an earlier command of its stream could leave it running. A
 // command that fails makes its stream fail. Later commands of the stream are skipped and counted as
 // finished. Until the stream is destroyed, waits of other streams treat them as failed.
 //

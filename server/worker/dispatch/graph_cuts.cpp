@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Splitting of graphs into parts for the lane.
 //
-// A graph of a high-class client is a single command, because it is never preempted. Other clients'
+// A node that the device does not take within a graph always forms a separate part. Otherwise,
+// a graph of a high-class client is a single command, because it is never preempted. Other clients'
 // graphs are split into parts, so that the lane can schedule other work between two parts and more
 // urgent work waits for at most one part. While a client is connected for which the graph must be
 // preemptible, parts are so short that preempting them is not worthwhile; otherwise a part may take

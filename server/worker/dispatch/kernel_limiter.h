@@ -65,7 +65,8 @@ class KernelLimiter {
                             const std::string& why) {
     Note(client, command, ~command.cost_kernel, why);
   }
-  // Entries for the log, at most one of each kind per kernel. The caller empties the list.
+  // Entries for the log: per kernel, at most one as non-preemptible, and one for a slow stop or an
+  // exceeded limit. The caller empties the list.
   std::vector<KernelNoted>& noted() { return noted_; }
 
  private:

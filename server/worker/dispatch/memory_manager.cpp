@@ -75,8 +75,8 @@ void MemoryManager::OnPagesSwapped(ClientState& client, const device::SpaceUse& 
 }
 
 void MemoryManager::RecordLack(ClientState& client, scheduler::TimePoint now) {
-  // The lane counts the time of a suspended client whose commands are queued there. Commands that
-  // arrive later, or while all of the client's memory is away, are not queued.
+  // The lane counts the time of a suspended client whose commands are queued in the lane. Commands
+  // that arrive later, or while all of the client's memory is swapped out, are not queued.
   const bool is_counted = residency_.IsHeld(client.id()) && client.load.queued() > 0;
   const bool lacks = client.memory.is_by_page() && !client.streams.slab().empty() && !is_counted &&
                      residency_.LacksMemory(client.id());
@@ -247,7 +247,7 @@ void MemoryManager::CarryOut(const scheduler::MemoryAction& action, scheduler::T
       ReportDrainedClients();
       return;
     case Kind::kResume:
-      Count(*client, now);  // Its wake, before a short request of it can end.
+      Count(*client, now);  // Counts the wake before a short request of the client can end.
       if (client->memory.is_by_page()) dispatcher_.OfferAgain(*client, now);
       return lane_.Hold(client->id(), false, now);
     case Kind::kSwapOut:

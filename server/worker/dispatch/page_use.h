@@ -33,9 +33,9 @@ class PageUse {
   static constexpr std::size_t kNextWhereTight = 8;
 
   // Examines each stream's commands on the device, and its next one. A client without commands is
-  // assumed to need what it needed last. Next commands are included in the order in which they have
-  // waited, as long as their pages fit into `requested_bytes` together. The first one is included
-  // regardless of its size.
+  // assumed to need what it needed last. Next commands are considered in the order of arrival. Each
+  // is included if the pages then fit into `requested_bytes` together, the first one regardless of
+  // its size.
   void Examine(const ClientStreams& streams, const device::Space& space, std::uint64_t mapped_bytes,
                std::uint64_t requested_bytes);
 
@@ -66,7 +66,7 @@ class PageUse {
 
   bool needs_everything_ = true;
   std::vector<device::MemoryPiece> needed_;
-  // During Examine: the next command of each stream that is not on the device.
+  // Used by Examine: for each stream, its first command that has not been submitted to the device.
   std::vector<const CommandSlot*> next_;
   std::uint64_t examined_ = 0;
   std::uint64_t count_ = 0;

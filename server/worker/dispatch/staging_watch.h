@@ -21,7 +21,7 @@ namespace gpushared::server {
 // Confined to the device thread.
 class StagingWatch {
  public:
-  // Slower than any copy of resident pages on a machine that is running.
+  // Every copy of resident pages is faster than this, apart from pauses of up to kPauseMax.
   static constexpr std::uint64_t kSlowestBytesPerUs = 256;
   static constexpr scheduler::Duration kPauseMax = std::chrono::milliseconds(2);
   // Minimum interval between two checks of a client's staging buffers.

@@ -41,7 +41,7 @@ class Submitter {
   // Prepares the stream's next command for the lane: splits off the part of a graph launch that is
   // submitted later. Returns false if the stream must wait for a free slot.
   bool Cut(ClientState& client, std::uint32_t slot);
-  // Submits a command that is ready to the lane.
+  // Submits a ready command to the lane.
   void Offer(ClientState& client, std::uint32_t slot, scheduler::TimePoint now);
   // Removes the stream's queued commands from the lane and requests preemption of its running ones.
   void Withdraw(ClientState& client, std::uint32_t stream, scheduler::TimePoint now);
@@ -72,9 +72,9 @@ class Submitter {
   static void QueueRest(ClientState& client, std::uint32_t slot);
   // Whether the earlier preemptible commands permit submitting the stream's next command.
   bool MayFollow(const ClientState& client, const StreamState& state);
-  // Called when a non-preemptible launch that took far longer than predicted has left the device.
-  // Disregards short predictions for the client's next launches, and withdraws launches that were
-  // already submitted as short.
+  // Called when a command has ended. If it was a non-preemptible launch that took far longer than
+  // predicted, disregards short predictions for the client's next launches, and withdraws launches
+  // that were already submitted as short.
   void ReviewTrust(ClientState& client, const CommandSlot& command, scheduler::TimePoint now);
   // Updates the cost model after a command that ran to completion.
   void Learn(const CommandSlot& command, scheduler::TimePoint now);
@@ -108,8 +108,8 @@ class Submitter {
   // Shorter commands are submitted to the device back to back even if they are preemptible, because
   // waiting for each to end would cost more than preemption could save.
   static constexpr scheduler::Duration kWorthStopping = std::chrono::microseconds(100);
-  // Window of a gated client while a client whose latency matters is connected, because that client
-  // waits for the work in flight.
+  // Maximum window of a gated client while a client whose latency matters is connected. The window
+  // is short, because the latter waits for the work in flight.
   static constexpr scheduler::Duration kUrgentWindow = std::chrono::microseconds(250);
   // A launch that takes at least a time slice and kFarLonger times its prediction is not one of the
   // outliers that exceed a predicted quantile: the prediction is wrong.
@@ -146,13 +146,15 @@ class Submitter {
   void CountSubmission(ClientState& client, CommandSlot& command, scheduler::TimePoint now);
   // `held`: device time of the current submission since its beginning.
   static void CountDeviceTime(ClientState& client, CommandSlot& command, scheduler::Duration held);
-  // Publish the work that the control thread names for the client: its oldest one on the device.
+  // Publish the client's oldest work on the device, which the control thread names in messages.
   void NameRunning(ClientState& client, const CommandSlot& command);
   void NameNextRunning(ClientState& client, const CommandSlot& left);
-  // Keeps the stream from submitting further work until its work on the device has left.
+  // Called when the command `name` has outlived its prediction. Makes the work of its stream on the
+  // device preemptible, and keeps the stream from submitting more until this work has left.
   [[gnu::cold]] void HoldOutlived(device::WorkId name, scheduler::TimePoint now);
   [[gnu::noinline]] void AskToStop(device::WorkId name, scheduler::TimePoint now);
-  // Records a command that leaves the device while the high class has work there.
+  // Called when a command leaves the device while the high class has work there. Records the
+  // command if it was not preemptible.
   void RecordNonpreemptible(ClientState& client, const CommandSlot& command,
                             const trace::ExecutionRecord& record) const;
   trace::ExecutionRecord GetRecord(const ClientState& client, const CommandSlot& command,

@@ -14,8 +14,8 @@
 namespace gpushared::server {
 
 // The turns of gated clients that are on the device. Such a client submits its work to the driver
-// itself, so that its turn takes the place of a command: the turn begins when its gate opens, is
-// preempted by closing the gate, and has left the device when the client's marks have passed.
+// itself, so its turn takes the place of a command. The turn begins when the client's gate opens,
+// is preempted by closing the gate, and has left the device when the client's marks have passed.
 //
 // Confined to the device thread.
 class Turns {

@@ -33,8 +33,8 @@ constexpr std::uint32_t kColdVisitTurns = 32;
 // is not longer, because an idle stream of the client may have new commands.
 constexpr std::uint32_t kPlentyOffered = 32;
 
-// A client need not ring when it takes completions. While all records wait for space in completion
-// rings, the thread therefore checks again after this time.
+// Clients ring when they take completions, but the thread does not rely on it: while all records
+// wait for space in completion rings, it checks again after this time.
 constexpr nanoseconds kCreditPoll = std::chrono::milliseconds(1);
 
 // A device that must be polled is polled continuously while the thread spins, and then between
@@ -52,12 +52,13 @@ constexpr nanoseconds kTurnPoll = std::chrono::microseconds(500);
 constexpr nanoseconds kOverloadReportEvery = std::chrono::seconds(10);
 constexpr nanoseconds kEndedReportEvery = std::chrono::seconds(1);
 
-// Time for which the thread rests while an urgent request is open and other clients flood their
-// rings. This leaves half of a core for the floods, and an urgent command waits up to this much
+// Duration of a rest. If the thread rests because an urgent request is open and other clients flood
+// their rings, the floods still get half of a core, and an urgent command waits at most this much
 // longer.
 constexpr nanoseconds kRest = RingVisits::kOthersPerTurn;
 // A real-time thread rests after being busy for this long, so that other threads that were placed
-// on its core, such as those of new clients, can run. This costs floods a tenth of the core.
+// on its core, such as those of new clients, can run. While clients flood their rings, the rests
+// take a tenth of the core's time.
 constexpr nanoseconds kBusyMax = std::chrono::milliseconds(1);
 
 scheduler::LaneOptions ForDevice(const DeviceThreadOptions& options,
@@ -138,7 +139,7 @@ ThreadPriority DeviceThread::Start() {
   std::future<ThreadPriority> priority = begun.get_future();
   thread_ = std::thread([this, begun = std::move(begun)]() mutable {
     ::pthread_setname_np(::pthread_self(), "gpushared-dev");
-    // Naps are shorter than the default timer slack of 50 µs, by which the kernel may prolong them.
+    // Naps last at most 50 µs. The kernel may prolong them by the timer slack (default: 50 µs).
     ::prctl(PR_SET_TIMERSLACK, 1UL);
     // The result is ignored, because the caller that determined the place has already tried it.
     (void)KeepThisThreadAt(options_.place);

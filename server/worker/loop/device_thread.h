@@ -67,9 +67,9 @@ struct DeviceThreadOptions {
 
 // Runs a loop. Each iteration handles mail, completions, a bounded batch of records from each ring
 // and the lane's decisions, and ends with one publication per client. An iteration takes
-// microseconds regardless of the clients' behaviour, and never blocks. Without work, the thread
-// spins for its budget and then sleeps, which it announces on the worker page. It is woken by a
-// client's eventfd, the device, mail, or a deadline of the lane.
+// microseconds regardless of the clients' behaviour, and blocks only if a driver call does. Without
+// work, the thread spins for its budget and then sleeps, which it announces on the worker page. It
+// is woken by a client's eventfd, the device, mail, or a deadline.
 //
 // Confined to the thread itself, except Create, Start, Stop, the destructor, TakeCosts, mailbox()
 // and turn_steps().
@@ -223,7 +223,7 @@ class DeviceThread {
   // The cost model's sample count at the beginning of the report.
   std::uint64_t samples_in_report_ = 0;
   std::optional<std::chrono::steady_clock::time_point> quiet_since_;
-  std::chrono::nanoseconds quiet_for_{0};  // Set by SpinsOn.
+  std::chrono::nanoseconds quiet_for_{0};  // Time since quiet_since_ at the last call of SpinsOn.
   bool has_reported_loss_ = false;
   bool ended_late_ = false;  // Commands ended after memory was last reviewed.
   bool urgent_requests_reported_ = false;

@@ -49,7 +49,7 @@ const ExecutionRecord* ExecutionLog::LongestOfOthers(std::uint64_t session,
 const ExecutionRecord* ExecutionLog::Summarise(std::uint64_t session, RequestReport& report) {
   const ExecutionRecord* longest = nullptr;
   auto& largest = report.waterfall.executions;
-  // Local copies keep the loop fast, because most records need no other fields.
+  // Local copies keep the loop fast: for most records, nothing else of the report is accessed.
   const scheduler::TimePoint begun = report.begun, ended = report.ended;
   Duration least = largest.least();
   std::uint64_t rest_count = 0;

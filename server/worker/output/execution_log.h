@@ -36,8 +36,8 @@ class ExecutionLog {
         trace::ExecutionRecord(make());
   }
 
-  // Returns the record of another session that occupied the device for most of the interval; null
-  // if there is none.
+  // Returns the record that occupied the device for the longest part of the interval, among records
+  // of other sessions; null if there is none.
   const trace::ExecutionRecord* LongestOfOthers(std::uint64_t session, scheduler::TimePoint from,
                                                 scheduler::TimePoint to) const;
 

@@ -27,7 +27,7 @@ struct KernelsEnded {
   std::string latest;
 };
 
-// Message to the operator about a kernel of the session; sent once per kernel.
+// Message to the operator about a kernel of the session; see KernelLimiter::noted.
 struct KernelNoted {
   std::uint64_t session = 0;
   std::string text;

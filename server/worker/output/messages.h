@@ -139,8 +139,8 @@ struct AskCosts {};
 struct SetTrace {
   std::unique_ptr<trace::Writer> writer;
 };
-// What the device has reported since the last time: see EnergyMeter::EndInterval and
-// DeviceTotals::Layout.
+// Energy that the device has used, and critical errors that the driver has reported, since the last
+// message of this type.
 struct CountGpu {
   std::uint64_t energy_mj = 0;
   std::uint64_t xids = 0;
@@ -182,9 +182,9 @@ struct SwapMemory {
   std::uint64_t session = 0;
   bool goes_out = false;
   std::vector<std::uint32_t> steps;
-  bool is_guaranteed = false;  // The client waiting for it is within its guarantee.
-  bool parks = false;          // The session is parked, so its guarantee does not keep its memory.
-  bool is_urgent = false;      // The client waiting for it is urgent.
+  bool is_guaranteed = false;  // The client that waits for the swap is within its guarantee.
+  bool parks = false;          // The session is parked, so all of its memory may be swapped out.
+  bool is_urgent = false;      // The client that waits for the swap is urgent.
 };
 // Requests that the session's swap end after the current page, because a client within its
 // guarantee is waiting.
@@ -209,7 +209,7 @@ struct StreamError {
 struct ClientParked {
   std::uint64_t token = 0;
   Status status;
-  std::uint64_t bytes = 0;  // Memory of the client that is swapped.
+  std::uint64_t bytes = 0;  // Memory of the client that can be swapped.
   scheduler::ParkingState parking;
 };
 struct StatsTaken {

@@ -55,8 +55,9 @@ struct RequestReport {
   std::uint64_t number = 0;  // Counts the client's requests from 1. 0: no report.
   bool is_marked = false;    // Marked by the client; otherwise inferred from its pauses.
   bool has_failed = false;
-  bool is_open = false;            // Has not ended; the report covers the time so far.
-  scheduler::TimePoint arrived{};  // As reported by the client; not later than `begun`.
+  bool is_open = false;  // Has not ended; the report covers the time so far.
+  // As reported by the client, and not later than `begun`; equal to `begun` if inferred.
+  scheduler::TimePoint arrived{};
   scheduler::TimePoint begun{};
   scheduler::TimePoint ended{};
   scheduler::Duration target{};  // Zero if none.
@@ -71,15 +72,16 @@ struct RequestReport {
   // Memory evicted for the client during the request, and the session whose memory was evicted
   // last.
   std::uint64_t evicted_bytes = 0, evicted_from = 0;
-  std::uint64_t swapped_in_bytes = 0;  // The client's own memory.
-  // Times that the client was woken from being parked, and within the promised time.
+  std::uint64_t swapped_in_bytes = 0;  // Memory of the client that was swapped in.
+  // Number of times that the parked client was woken, and how many of these within the promised
+  // time.
   std::uint64_t wakes = 0, wakes_in_time = 0;
   std::uint32_t max_share = 0;  // The client's smallest cap at the end, in thousandths.
   std::uint64_t commands = 0;   // Commands of the client that ended during the request.
   std::uint64_t stops = 0;      // Times a command was preempted.
 
   scheduler::Duration longest_wait{};  // The longest interval of `waited`.
-  Blocker blocker;  // The command that was on the device for most of the longest wait.
+  Blocker blocker;  // The command that occupied the device for the longest part of that wait.
   scheduler::Duration longest_command{};
   ShortText longest_what;
 

@@ -204,7 +204,8 @@ void Requests::Expect(ClientState& client, scheduler::Duration in, scheduler::Ti
 
 void Requests::End(ClientState& client, std::uint32_t stream, scheduler::TimePoint now) {
   OpenRequest* const request = Of(client).open.Find(stream);
-  if (request == nullptr) return;  // The begin was rejected, which ended the session.
+  // No request was inferred, or its begin was rejected, which ended the session.
+  if (request == nullptr) return;
   if (request->is_reported) lane_.EndRequest(client.id(), request->mark.number, now);
   const bool has_failed = stream != OpenRequest::kAllStreams && client.streams[stream].has_failed;
   Count(client, *request, has_failed, now);

@@ -38,7 +38,7 @@ class Largest {
   }
   ~Largest() = default;
 
-  // Out of line, because most items of a long list do not exceed least() and are not added.
+  // Out of line, because a caller with many items calls it only for the few that exceed least().
   [[gnu::noinline]] void Add(const Item& item, scheduler::Duration size) {
     if (count_ == kItemsMax) return Replace(item, size);
     sizes_[count_] = size;
@@ -55,7 +55,7 @@ class Largest {
   scheduler::Duration rest{};
 
  private:
-  // Most items do not exceed the smallest one in the list.
+  // Replaces the smallest item if `item` is larger, which is rare. Adds the other to the rest.
   void Replace(const Item& item, scheduler::Duration size) {
     scheduler::Duration& least = sizes_[least_];
     ++rest_count;
@@ -88,7 +88,7 @@ struct Wait {
   scheduler::Duration length() const { return to - from; }
 };
 
-// Timeline of one request: the client's longest waits, and the commands of all clients that
+// Timeline of one request: the client's longest waits, and the commands, of any client, that
 // occupied the device for longest.
 struct Waterfall {
   static constexpr std::size_t kWaitsMax = 4;

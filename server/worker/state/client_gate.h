@@ -27,7 +27,7 @@ class ClientGate {
   // What the client has submitted so far.
   struct Use {
     std::uint64_t launches = 0;
-    std::uint64_t passed = 0;    // Grows whenever the client's GPU passes a mark.
+    std::uint64_t passed = 0;    // Grows whenever the GPU passes a mark of the client.
     bool has_passed_all = true;  // The GPU has passed every mark.
     scheduler::Duration tail{};  // Predicted time of the launches after the marks.
   };

@@ -97,12 +97,13 @@ class Graph {
   // Nodes that the device executes separately, and whether the graph has any.
   std::vector<bool> alone;
   bool has_alone = false;
-  // Predicted times of its nodes at the last lookup, and whether all of them are known.
+  // Predicted times of the graph's nodes at the last lookup, their sum, and whether every node's
+  // time has been measured.
   std::vector<scheduler::Duration> predicted;
   scheduler::Duration predicted_sum{};
   bool knows_all = false;
-  // Launches whose splitting was decided: since a node last changed in more than its parameters,
-  // and ever.
+  // Number of launches whose splitting was decided. `cuts` counts since a node last changed in more
+  // than its parameters.
   std::uint64_t cuts = 0;
   std::uint64_t cuts_ever = 0;
   // Measured times of launches that ran unsplit.

@@ -81,16 +81,18 @@ class ClientLoad {
   std::uint32_t on_device_ = 0;
 };
 
-// Memory figures of a client: its resident bytes, and the bytes evicted from other clients for it.
-// Maintained by MemoryManager.
+// Swap state of a client: whether parts of its memory are swapped out, how long it has waited for
+// them, the bytes swapped in for it and evicted from others, and its parking. Maintained by
+// MemoryManager.
 class ClientMemory {
  public:
-  // Parts of its memory are swapped out, so a command starts once its access set is resident.
+  // Whether parts of the client's memory are swapped out. If so, a command starts once its own
+  // access set is resident.
   bool is_by_page() const { return is_by_page_; }
   // If is_by_page: the most bytes that can be resident at the same time.
   std::uint64_t most_bytes() const { return most_bytes_; }
-  // True if it has commands that are not queued in the lane, because the memory that they touch is
-  // not yet resident.
+  // True if the client has commands that are not queued in the lane, because the memory that these
+  // commands touch is not yet resident.
   bool lacks_pages() const { return lacks_since_.has_value(); }
   scheduler::Duration LackedFor(scheduler::TimePoint now) const {
     return lacked_ + (lacks_since_ ? now - *lacks_since_ : scheduler::Duration::zero());
@@ -166,7 +168,7 @@ class ClientState {
  public:
   struct Setup {
     std::uint64_t session = 0;
-    std::string who;  // For messages: "client 7 pid 4121".
+    std::string who;  // For messages: "client 7 'train' pid 4121".
     scheduler::ClientSpec spec;
     ClientCaps caps;
     const ipc::CommandSegment* commands = nullptr;
@@ -181,7 +183,8 @@ class ClientState {
     // free for other clients (left_free_bytes).
     std::uint64_t guaranteed_bytes = 0;
     std::uint64_t left_free_bytes = 0;
-    scheduler::Duration idle_after{};  // See scheduler::MemoryGrant; zero if it cannot be parked.
+    // See scheduler::MemoryGrant. Zero if the client cannot be parked.
+    scheduler::Duration idle_after{};
     SessionLimits limits;
     std::shared_ptr<GraphBudget> graphs;  // Budget of all sessions; never null.
     // Null if the client does not read printed text.
@@ -219,7 +222,7 @@ class ClientState {
     return !life.is_broken() && !life.is_leaving() && !is_paused && !streams.slab().full() &&
            graphs.MayTake();
   }
-  // "[client 7 pid 4121 stream 2 command 1841]"
+  // "[client 7 'train' pid 4121 stream 2 command 1841]"
   std::string Who(std::uint32_t stream, std::uint64_t sequence) const;
 
   const Setup setup;
@@ -234,7 +237,7 @@ class ClientState {
   RunningWork running;
   ClientMemory memory;
   ClientLife life;
-  // A figure that both contain is updated in both at the same place.
+  // A figure that is in `counters` and in `totals` is always updated in both by the same function.
   ClientCounters counters;
   ClientTotals totals;
   // Whether Restore set this up. If so: number of the last request of the saved client, and whether

@@ -133,7 +133,7 @@ class CommandScope {
   bool MakeLess(const Barrier& barrier);
   void RemoveMapping(std::uint64_t address);
 
-  std::vector<ModuleEntry> modules_;  // By the client's number, up to the largest used.
+  std::vector<ModuleEntry> modules_;  // By the number that the client assigned; grows as needed.
   // Memory of module variables, which copies and fills may touch, by address.
   struct Variables {
     std::uint64_t bytes = 0;

@@ -171,7 +171,7 @@ class CommandSlot {
     submission_ = submission;
     if (past_ == Past::kNew) past_ = Past::kSubmitted;
   }
-  // The command is on the device and has outlived its prediction.
+  // Called for each command on the device of a stream of which one has outlived its prediction.
   void BecomeStoppable() { is_stoppable_ = submission_.has_outlived = true; }
   // Records that the policy requested preemption of the command, which is on the device.
   void AskToStop(bool is_alone, scheduler::TimePoint now) {

@@ -108,17 +108,18 @@ class CostModel {
   void AddSample(const CommandSlot& command, scheduler::Duration measured);
   // Adds the time of a command that ran to completion concurrently with other work. Alone it would
   // have taken no longer, so the time shortens a prediction that was too long. If other clients'
-  // work was running, it cannot lengthen a prediction that was too short, because that work may
-  // have slowed the command down. If only its own client's work was running, a launch is assumed to
-  // need the time that it was charged; otherwise a client could permanently hide the cost of its
-  // kernels.
+  // work was running, the time cannot lengthen a prediction that was too short, because that work
+  // may have slowed the command down. If only work of the same client was running, a launch is
+  // assumed to need the time that it was charged, at most `measured`; otherwise a client could
+  // permanently hide the cost of its kernels.
   void AddBound(const CommandSlot& command, scheduler::Duration measured);
 
   // Adds the launch bubble of a launch that was submitted to an idle device and had it to itself:
   // the time from its submission until its end was known, minus its running time.
   void AddLaunchBubble(scheduler::Duration measured) { launch_bubbles_.Add(measured); }
   // Returns an upper estimate (90th percentile) of the time the device is idle between the end of a
-  // command and the start of one submitted in answer to it. Empty until there are enough samples.
+  // command and the start of a command submitted in response to that end. Empty until there are
+  // enough samples.
   std::optional<scheduler::Duration> LaunchBubble() const;
 
   // Persisted costs of launches; see scheduler::Predictor. Learn may only be called before the

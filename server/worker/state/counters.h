@@ -41,13 +41,13 @@ struct ClientCounters {
   scheduler::Duration wasted{};
   // Time for which non-preemptible commands occupied the device while the high class had work.
   scheduler::Duration nonpreemptible{};
-  scheduler::Duration nonpreemptible_longest{};            // Longest such time of one command.
-  std::string nonpreemptible_kernel;                       // The kernel of that command.
-  trace::Cut nonpreemptible_cut = trace::Cut::kRanAsItIs;  // Why it was not preempted.
+  scheduler::Duration nonpreemptible_longest{};            // Longest such time of one launch.
+  std::string nonpreemptible_kernel;                       // The kernel of that launch.
+  trace::Cut nonpreemptible_cut = trace::Cut::kRanAsItIs;  // Why that launch was not preempted.
   // Times a command was charged more than a time slice while other clients were connected.
   std::uint64_t event_overruns = 0;
-  // Requests that the client marked or, for a client with a latency target that marks none, its
-  // commands between two synchronisations.
+  // Requests that the client marked or, for a client with a latency target that marks none, the
+  // periods in which it had unfinished commands.
   std::uint64_t requests = 0;
   std::uint64_t requests_target_met = 0;  // Met their latency target without an error.
   LogHistogram request_latency;           // ns.
@@ -103,7 +103,7 @@ struct ClientSnapshot {
 
 struct ThreadCounters {
   std::uint64_t turns = 0;  // Loop iterations that found work.
-  std::uint64_t spins = 0;  // Iterations that found no work within the spin budget.
+  std::uint64_t spins = 0;  // Iterations that found no work, and after which the thread spun on.
   std::uint64_t sleeps = 0;
   std::uint64_t wakes_of_clients = 0;  // Futex wake calls.
   std::uint64_t commands = 0;

@@ -13,9 +13,9 @@
 
 namespace gpushared::server {
 
-// Splits the energy that a device used in an interval: each client gets the part of the energy that
-// its charged device time is of the interval, and the rest is idle energy. The parts are whole
-// millijoules, and their sum is always the energy of the interval.
+// Splits the energy that a device used in an interval in proportion to time: each client's part is
+// that of its charged device time, and the energy of the uncharged time is idle energy. The parts
+// are whole millijoules, and their sum is always the energy of the interval.
 //
 // Confined to the device thread.
 class EnergyMeter {
@@ -27,7 +27,8 @@ class EnergyMeter {
   void OnClientAdded(const ClientState& client) { counted_.Begin(client); }
   // Called when the client's device time is final.
   void OnClientGone(const ClientState& client);
-  // Ends the interval, in which the device used this energy. The first call only begins one.
+  // Ends the interval, in which the device used this energy, and begins the next one. In the first
+  // call the energy must be 0, because no interval has begun.
   void EndInterval(std::uint64_t energy_mj, scheduler::TimePoint now,
                    const std::vector<ClientState*>& clients, DeviceTotals::Layout& totals);
 

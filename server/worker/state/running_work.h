@@ -16,7 +16,7 @@ class RunningWork {
   enum class Kind : std::uint8_t { kNothing, kUnnamed, kKernel, kGraph };
   struct Work {
     Kind kind = Kind::kNothing;
-    std::uint16_t module = 0;  // Module of a kernel, by the client's number.
+    std::uint16_t module = 0;  // Module of a kernel: the number that the client assigned.
     std::uint32_t number = 0;  // Number of the kernel within its module, or of the graph.
   };
 

@@ -24,7 +24,8 @@ struct SessionLimits {
   std::uint64_t staging_bytes_total_max = std::uint64_t{1} << 30;
   std::uint64_t staging_bytes = std::uint64_t{4} << 30;  // Staging buffers of all sessions.
   std::uint64_t images_bytes = std::uint64_t{1} << 30;   // Images that all sessions write or load.
-  std::uint64_t grow_step_bytes = std::uint64_t{1} << 30;  // Memory mapped in one slow call.
+  // Memory mapped in one slow call, unless the growth would then take too many calls.
+  std::uint64_t grow_step_bytes = std::uint64_t{1} << 30;
   // Chunks mapped by all sessions. Limited because on the cpu device each is one or two mappings of
   // this process, which may have 65,530 (vm.max_map_count).
   std::uint32_t mappings_max = 16384;

@@ -43,8 +43,8 @@ class SessionTally {
     std::uint64_t session = 0;  // 0: none.
     scheduler::Duration time{};
   };
-  // Returns the session's sum, or the first free slot after its preferred one. Separate from Add to
-  // keep that small, because Add is called for each of many execution records.
+  // Returns the session's sum or, if there is none, the first free slot from PlaceFor(session) on.
+  // Separate from Add to keep Add small, because it is called for each of many execution records.
   [[gnu::noinline]] Sum& Find(std::uint64_t session) {
     std::size_t place = PlaceFor(session);
     while (sums_[place].session != session && sums_[place].session != 0) {

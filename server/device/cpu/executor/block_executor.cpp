@@ -17,8 +17,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Number of rounds in which a block may only poll before later blocks are started next to it. High
-// enough that a block that waits for a block of another thread rarely reaches it.
+// After this number of rounds in which a block has only polled, later blocks are started and
+// interleaved with it. High enough that a wait for a block of another thread rarely takes as long.
 constexpr std::uint32_t kSpinningRounds = 256;
 // If all warps of a block sleep (`nanosleep`), the thread sleeps as well: at most kSleepMax, the
 // limit of PTX, and not for less than kSleepMin, which would not pay off. After kSleepBeforeOthers
@@ -37,7 +37,7 @@ struct BlockExecutor::State {
   LaunchState own_state;
   Fault fault;
 
-  // Progress of the run, which outlives a paused call.
+  // Progress of the run, kept while the run is paused.
   struct Progress {
     std::uint64_t next = 0;   // Next block to start.
     std::uint64_t end = 0;    // End of the blocks that may start.
@@ -111,8 +111,8 @@ void BlockExecutor::State::SleepFor(const Task& task, std::chrono::nanoseconds t
   std::this_thread::sleep_for(time);
 }
 
-// Asks whether the run may be paused. After a negative answer, the call of Run or Resume does not
-// ask again.
+// Returns whether the run may be paused. After a negative result, the current call of Run or Resume
+// does not check for pauses any more.
 bool BlockExecutor::State::MayPause(Task& task) const {
   if (task.terms->may_pause(bytes())) return true;
   task.terms = nullptr;

@@ -30,7 +30,7 @@ inline constexpr std::uint32_t kWideRowBytes = kLanes * 8;
 inline constexpr std::uint64_t kSharedWindow = 0x4000000000000000;
 inline constexpr std::uint64_t kLocalWindow = 0x4100000000000000;
 inline constexpr std::uint64_t kParameterWindow = 0x4200000000000000;
-// Window of the workspace for grid barriers, which is in no other space.
+// Generic addresses of the workspace for grid barriers, which has no other addresses.
 inline constexpr std::uint64_t kGridWindow = 0x4300000000000000;
 inline constexpr std::uint64_t kWindowBytes = std::uint64_t{1} << 32;
 
@@ -60,10 +60,10 @@ struct MicroOp {
 static_assert(sizeof(MicroOp) == 64);
 
 // Bits of MicroOp::extra of an op in which lanes with the same member mask act together, such as
-// shfl.sync (meeting.h). They describe the operands other than the member masks, which are in
-// rows[1]. An optional second result is in rows[0].
+// shfl.sync (meeting.h). They describe all operands except the member mask. rows[1] is the row of
+// member masks, and rows[0] holds an optional second result.
 inline constexpr std::uint32_t kReadsPredicate = 1;   // Operand a is a predicate instead of a row.
-inline constexpr std::uint32_t kReadsWide = 2;        // The row holds 64-bit values.
+inline constexpr std::uint32_t kReadsWide = 2;        // Operand a is a row of 64-bit values.
 inline constexpr std::uint32_t kReadsThree = 4;       // Operands b and c are used as well.
 inline constexpr std::uint32_t kWritesPredicate = 8;  // The destination is a predicate.
 inline constexpr std::uint32_t kWritesNothing = 16;   // The op has no destination.
@@ -96,8 +96,8 @@ enum class SpecialRegister : std::uint8_t {
   kGridWorkspaceHigh,  // The high word, %envreg1.
   kDynamicSharedBytes,
   kTotalSharedBytes,
-  kZero,  // Other %envreg<N>, %clusterid and others that read as 0.
-  kOne,   // %ncluster..., %cluster_nctaid: clusters of one block.
+  kZero,  // %cluster_ctarank, other %envreg<N>, %pm<N> and others that read as 0.
+  kOne,   // %cluster_nctarank and %cluster_nctaid, because each cluster is one block.
 };
 
 struct SpecialRow {
@@ -134,7 +134,7 @@ struct AreaSlot {
 struct FunctionCode {
   std::string name;
   std::uint32_t entry = 0;         // Index of the function's first op.
-  std::uint32_t frame_bytes = 0;   // Multiple of 64; a wide row may begin at any row of the frame.
+  std::uint32_t frame_bytes = 0;   // Multiple of 64; a wide row fits at the offset of each row.
   std::uint32_t narrow_begin = 0;  // End of the predicates, start of the narrow registers.
   std::uint32_t wide_begin = 0;    // Start of the wide registers, which extend to image_offset.
   std::uint32_t image_offset = 0;
@@ -142,7 +142,7 @@ struct FunctionCode {
   std::vector<SpecialRow> special_rows;
   std::vector<AddressRow> address_rows;
   std::vector<ScratchRow> scratch_rows;
-  std::uint32_t area_offset = 0;  // Parameter area: area_bytes per lane, lane after lane.
+  std::uint32_t area_offset = 0;  // Start of the parameter area: area_bytes for each lane in turn.
   std::uint32_t area_bytes = 0;
   std::uint64_t local_bytes = 0;  // Local memory per thread; a multiple of 16.
   // Places of the function's own parameters, in order; empty for a kernel.
@@ -164,7 +164,7 @@ struct CallableFunction {
   std::uint32_t function = 0;
 };
 
-// Operands of a matrix operation of a whole warp, which has more rows than a micro-op can name.
+// Operands of a matrix operation of a whole warp: more rows than a micro-op can name.
 struct MatrixCall {
   std::uint32_t m = 0, n = 0, k = 0;
   bool columns = false;  // With wmma.load and .store: whether the matrix is column-major in memory.
@@ -196,8 +196,8 @@ struct Code {
   // Whether there are recursive calls or alloca, so that Launch::stack_bytes applies.
   bool uses_stack = false;
   std::uint32_t static_shared_bytes = 0;
-  // Local bytes of all frames on the deepest call path, plus kRecursionLocalBytes for recursion and
-  // kStackBytes if a function allocates on the stack.
+  // Local bytes of all frames on the deepest call path, plus kRecursionLocalBytes if calls are
+  // recursive and kStackBytes if a function allocates on the stack.
   std::uint64_t local_bytes_per_thread = 0;
 };
 

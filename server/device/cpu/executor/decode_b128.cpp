@@ -46,16 +46,16 @@ std::optional<std::uint32_t> FunctionDecoder::GetHalf(const Operand& operand,
   return std::nullopt;
 }
 
-// Returns whether the operand is a 128-bit register, or a number or the sink, which can replace
-// one.
+// Returns whether the operand is a 128-bit register or can be used instead of one: a number, or
+// the sink "_".
 bool FunctionDecoder::IsB128(const Operand& operand) const {
   if (!IsRegister(operand) || operand.text == "_") return operand.kind != Operand::Kind::kVector;
   const std::uint32_t reg = flow_.FindRegister(operand.text);
   return reg != ptx::kNoRegister && frame_.RegisterWidth(reg) == 16 && operand.offset == 0;
 }
 
-// Returns ld.v2.b64 for ld.b128, and mov.v2.b64 for mov.b128 between registers; no value for other
-// instructions.
+// Returns the .v2.b64 form of ld, ldu and st of .b128, and of mov.b128 between registers; no value
+// for other instructions.
 std::optional<ptx::Instruction> FunctionDecoder::InHalves(const Instruction& instruction) const {
   const std::string& opcode = instruction.opcode;
   const bool loads = opcode == "ld" || opcode == "ldu", moves = opcode == "mov";

@@ -11,7 +11,7 @@
 namespace gpushared::device::executor {
 namespace {
 
-// A function that modules declare and call and the device implements.
+// A function that the device implements; modules only declare and call it.
 struct Builtin {
   std::string_view name;
   std::size_t arguments;
@@ -81,7 +81,8 @@ void FunctionDecoder::Decode() {
   guard_ = kAlwaysTrue;
   RestoreStack();
   Emit(function_.function->is_entry ? "exit" : "return", false);
-  // Never reached by code of this decoder, but possibly by code from another process (verify.h).
+  // Never reached in code that this decoder made; invalid code from a compromised process may reach
+  // it (verify.h).
   Emit("end", false);
   ResolveBranches();
   frame_.Finish(function_.area_bytes, &function);

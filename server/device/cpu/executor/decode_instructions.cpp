@@ -279,8 +279,8 @@ std::string GetRelation(const std::vector<std::string>& modifiers) {
   return relation == modifiers.end() ? "" : *relation;
 }
 
-// Returns the key of a comparison. Unsigned relations have their own names; bits are compared for
-// equality regardless of the sign.
+// Returns the key of a comparison. Unsigned relations such as lo get the name of the signed one,
+// because the type in the key distinguishes them.
 std::string CompareKey(const std::string& relation, const std::string& ftz,
                        const std::string& type) {
   static const std::unordered_map<std::string, std::string> kUnsigned = {

@@ -187,7 +187,8 @@ std::uint32_t FunctionDecoder::SourceName(const Operand& operand, const OperandT
   return 0;
 }
 
-// register+constant: like ptxas, adds integers regardless of the instruction's type.
+// register+constant: an addition of integers, also in instructions of bit types. Unsupported in
+// instructions of float types.
 std::uint32_t FunctionDecoder::SumSource(std::uint32_t row, std::int64_t addend,
                                          const OperandType& type) {
   if (type.name.find('f') != std::string::npos) {

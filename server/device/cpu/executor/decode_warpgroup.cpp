@@ -73,7 +73,8 @@ std::optional<WgmmaForm> ReadWgmmaForm(const std::vector<std::string>& words) {
 
 }  // namespace
 
-// Reads the registers of D. They must have separate rows, because they are both read and written.
+// Reads the rows of D, which the operation both reads and writes. Therefore the operands must be
+// registers with narrow rows, which are used directly.
 bool FunctionDecoder::AccumulatorRows(const Operand& operand, std::size_t count,
                                       std::vector<std::uint32_t>* rows) {
   if (operand.kind != Operand::Kind::kVector) return false;

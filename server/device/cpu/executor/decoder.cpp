@@ -69,7 +69,8 @@ void CollectUsed(const ptx::Operand& operand, const SharedVariables& variables,
   for (const ptx::Operand& element : operand.elements) CollectUsed(element, variables, used);
 }
 
-// Returns the name of the function that an instruction calls; empty for a register or no callee.
+// Returns the name of the function that an instruction calls, or of the register with its address;
+// empty if the instruction is not a call.
 std::string GetCallee(const ptx::Instruction& instruction) {
   if (std::string_view(instruction.opcode) != "call") return "";
   for (const ptx::Operand& operand : instruction.operands) {
@@ -128,7 +129,7 @@ class ProgramBuilder {
   }
 
  private:
-  // Adds a function and all functions that it calls.
+  // Adds the kernel and all functions that it may call, directly or not.
   Status AddFunction(const ptx::Function& kernel) {
     plan_.functions.push_back({});
     // The kernel is added here and not by name, because kernels cannot be called.
@@ -193,7 +194,7 @@ class ProgramBuilder {
                 std::to_string(kDecodedStatementsMax) + " are allowed"};
   }
 
-  // Static shared variables first, then dynamic arrays, which all have the same address.
+  // Places static shared variables first, then dynamic arrays, which all have the same address.
   void PlaceShared() {
     const SharedVariables& shared = plan_.module->shared;
     std::unordered_set<std::string_view> used;
@@ -303,7 +304,7 @@ class ProgramBuilder {
 
   void DescribeCode() {
     for (const FunctionCode& function : code_->functions) {
-      // Subtracts the row of each kind that no register uses.
+      // Subtracts the additional row of each kind, which receives writes to unused registers.
       const std::uint32_t narrow =
           (function.wide_begin - function.narrow_begin) / kNarrowRowBytes - 1;
       const std::uint32_t wide = (function.image_offset - function.wide_begin) / kWideRowBytes - 1;

@@ -69,7 +69,7 @@ struct FunctionPlan {
 struct ModuleIndex {
   const ptx::Module* module = nullptr;
   std::unordered_map<std::string_view, const ptx::Function*> functions;  // .func with a body.
-  // Declared outside of functions, in source order.
+  // Shared variables that are declared outside of functions, in source order.
   std::unordered_map<std::string_view, std::vector<const ptx::Variable*>> shared;
   SymbolTable symbols;               // Variables in device memory, and functions with addresses.
   std::uint32_t constant_bytes = 0;  // Size of all .const variables.
@@ -153,7 +153,7 @@ class FunctionDecoder {
   using Instruction = ptx::Instruction;
   using Operand = ptx::Operand;
 
-  // Operand type of an instruction: a type name in PTX spelling.
+  // Type of an operand. `name` is in PTX spelling.
   struct OperandType {
     std::string name;
     std::uint32_t width = 4;  // Bytes per lane in its row.
@@ -271,10 +271,10 @@ class FunctionDecoder {
   std::vector<AreaSlot> MatchArguments(const Operand* list,
                                        const std::vector<ptx::Variable>& formal);
   std::vector<AreaSlot> OwnArea(const std::vector<ptx::Variable>& variables) const;
-  // Contents of the .callprototype or .calltargets list of an indirect call.
+  // Contents of the .callprototype or .calltargets directive that an indirect call names.
   struct IndirectTargets {
     const ptx::Function* prototype = nullptr;  // Null if the list is invalid.
-    std::uint32_t target_list = 0;             // Index in Code.
+    std::uint32_t target_list = 0;             // Index into Code::target_lists.
   };
   const IndirectTargets& GetTargets(const std::string& list);
   void ReadTargets(const std::string& directive, IndirectTargets* targets);

@@ -26,7 +26,7 @@ class DeviceHeap {
   static constexpr std::uint64_t kGranule = 64;
 
   // Manages [base, base + bytes). `bytes` is at least kGranule and at most 4 GiB and is rounded
-  // down to a multiple of kGranule. The bookkeeping takes another third of `bytes`.
+  // down to a multiple of kGranule. The bookkeeping takes host memory of a third of `bytes`.
   DeviceHeap(std::uint64_t base, std::uint64_t bytes);
   DeviceHeap(const DeviceHeap&) = delete;
   DeviceHeap& operator=(const DeviceHeap&) = delete;
@@ -34,7 +34,8 @@ class DeviceHeap {
   std::uint64_t base() const { return base_; }
   std::uint64_t bytes() const { return bytes_; }
 
-  // Returns the address of at least `bytes` unused bytes; no value if no piece is large enough.
+  // Returns the address of at least `bytes` unused bytes; no value if no large enough piece was
+  // found. The search is limited (kInspectedMax), so it may miss a piece.
   std::optional<std::uint64_t> Allocate(std::uint64_t bytes);
   // Returns false if the address was not returned by Allocate or has been freed since.
   bool Free(std::uint64_t address);
@@ -44,7 +45,8 @@ class DeviceHeap {
   static constexpr Granule kNone = 0xffffffff;
   // List k has the free pieces of [2^k, 2^(k+1)) granules.
   static constexpr std::size_t kLists = 27;
-  // Limit for the pieces inspected in the list that may contain pieces that are too small.
+  // Limit for the pieces that are inspected in the list of the requested size, whose pieces may be
+  // too small.
   static constexpr int kInspectedMax = 16;
 
   // State of one granule. Pieces, used or free, cover the range without gaps.

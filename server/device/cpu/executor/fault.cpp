@@ -62,7 +62,7 @@ std::string WhereItMissed(const BlockContext& block, const Fault& fault) {
   if (pieces.empty()) return text + "no memory of its client";
   const auto behind = std::ranges::upper_bound(pieces, fault.address, {}, &MemoryPiece::base);
   const MemoryPiece& near = behind == pieces.begin() ? *behind : *(behind - 1);
-  return text + std::to_string(pieces.size()) + " pieces to which its parameters point, of them " +
+  return text + std::to_string(pieces.size()) + " pieces to which its parameters point, one of " +
          std::to_string(near.bytes) + " bytes at " + Hex(near.base) + ", " +
          Distance(fault.address, fault.bytes, near.base, near.bytes);
 }

@@ -232,7 +232,7 @@ std::uint64_t MemoryBytes(const Program& program) {
 
 namespace {
 
-// Parameters are read as eight-byte words.
+// Returns whether the offsets ascend and an eight-byte word fits into the parameters at each.
 bool AreWords(const std::vector<std::uint32_t>& offsets, std::uint32_t parameter_bytes) {
   const bool ascend =
       std::ranges::adjacent_find(offsets, std::ranges::greater_equal()) == offsets.end();

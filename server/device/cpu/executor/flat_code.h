@@ -18,8 +18,8 @@
 namespace gpushared::device::executor {
 
 void PutKernelInfo(const KernelInfo& info, FlatWriter& to);
-// Rejects names with control characters and parameters outside of the argument buffer; ok() of the
-// reader remains true in this case.
+// Fails for names with control characters and for parameters outside of the argument buffer. The
+// reader's ok() then remains true.
 Result<KernelInfo> TakeKernelInfo(FlatReader& from);
 
 // Returns whether the text contains no control characters, as required for messages and logs.

@@ -37,7 +37,7 @@ FrameLayout::FrameLayout(const ptx::ControlFlow& flow) {
   std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
     return flow.registers[a].live_begin < flow.registers[b].live_begin;
   });
-  // Linear scan: reuses the slot with the oldest last use if that is before the new range.
+  // Linear scan: reuses the slot whose last use is the oldest if that use is before the new range.
   using Busy = std::pair<std::uint32_t, std::uint32_t>;  // A slot's last use, and the slot.
   std::priority_queue<Busy, std::vector<Busy>, std::greater<>> busy[3];
   std::uint32_t slots[3] = {0, 0, 0};

@@ -37,7 +37,8 @@ struct MemoryWindow {
   // Variables of the launched module, which are above the mapped part; 0 bytes if it has none.
   std::uint64_t variables_base = 0;
   std::uint64_t variables_bytes = 0;
-  // Checked last; sorted by address, without overlaps. Borrowed.
+  // Further pieces, such as chunks and the heap; checked last. Sorted by address, without overlaps.
+  // Borrowed.
   std::span<const MemoryPiece> further = {};
   // The part of the mapped memory that the launch may access; null for all of it. Borrowed. Its
   // pieces are arbitrary; unmapped parts of them are not accessed.
@@ -55,10 +56,10 @@ struct Fault {
     kTrap,
     kAssert,
     kStackSpace,      // alloca of more than the remaining local memory of the thread.
-    kCallDepth,       // More nested calls, or a larger call stack, than kCallDepthMax allows.
+    kCallDepth,       // Too many nested calls, or too little register or local memory for them.
     kSplitDepth,      // More nested branches than kSplitsMax allows.
     kResources,       // The block needs more local memory than kLocalBytesPerBlockMax.
-    kDeadlock,        // Every thread of the block waits at a barrier.
+    kDeadlock,        // Every thread of the block that has not exited waits at a barrier.
     kNotAMember,      // A lane is not in its own member mask.
     kMissingLanes,    // Lanes wait for others of their warp that can never arrive.
     kStalled,         // Everything that can run only polls memory that does not change.
@@ -74,24 +75,24 @@ struct Fault {
   Dim3 thread{0, 0, 0};     // %tid of the thread.
   std::uint32_t line = 0;   // PTX line.
   std::string instruction;  // "st.global.f32"
-  // Range of an access; for other kinds, the numbers in the message.
+  // Range of the invalid access; for faults without an access, the numbers in the message.
   std::uint64_t address = 0;
   std::uint32_t bytes = 0;
   std::string message;
 };
 
-// Maps a fault to the kind that clients see.
+// Returns the kind that is reported to clients.
 FaultKind GetKind(Fault::Kind kind);
 
-// Receives each formatted line (or part of one) of a kernel's printf, in execution order of this
-// executor. Called on the executing thread.
+// Receives each formatted line (or part of one) of a kernel's printf, in the order in which the
+// calling executor runs the printf calls. Called on the executing thread.
 using PrintFunction = std::function<void(std::string_view text)>;
 
 inline constexpr std::chrono::seconds kStallLimit{10};
 
 // Shared by all executors that run blocks of one launch.
 struct LaunchState {
-  // The driver's workspace for grid barriers of cooperative launches.
+  // Workspace for grid barriers of cooperative launches, which on a GPU the driver provides.
   alignas(64) std::array<std::byte, 64> grid_workspace = {};
   // Increases while blocks make progress.
   std::atomic<std::uint64_t> progress = 0;
@@ -112,8 +113,8 @@ struct PauseTerms {
   // Number of paused runs of the launch. A run whose blocks all wait leaves its thread to one of
   // these runs.
   const std::atomic<std::uint32_t>& paused_runs;
-  // Returns whether the run may be kept with this much memory; otherwise it continues to the end of
-  // its blocks. Called on the executing thread.
+  // Returns whether the run may be paused with its `bytes` of memory. A run that may not be paused
+  // continues to the end of its blocks. Called on the executing thread.
   const std::function<bool(std::uint64_t bytes)>& may_pause;
 
   bool IsDue() const {
@@ -127,7 +128,8 @@ inline bool IsDue(const PauseTerms* terms) { return terms != nullptr && terms->I
 inline constexpr std::uint64_t kRecursionLocalBytes = std::uint64_t{8} << 10;
 inline constexpr std::uint64_t kStackBytesMax = std::uint64_t{256} << 10;
 
-// State of a launch that its blocks share. Borrowed; must outlive Run and Resume.
+// Description of a launch, the same for all of its blocks. The objects that it points to are
+// borrowed until Run or Resume returns.
 struct Launch {
   const Program* program = nullptr;  // Must be runnable: info().unsupported is empty.
   Dim3 grid, block;                  // block.Count() is at most kThreadsPerBlockMax.
@@ -161,7 +163,8 @@ struct Launch {
   // Local memory of each thread for recursive calls and alloca: at least kRecursionLocalBytes, at
   // most kStackBytesMax.
   std::uint64_t stack_bytes = kRecursionLocalBytes;
-  // A launch whose blocks only poll, without a change to any register, faults after this time.
+  // A launch whose blocks only poll, without reaching new states (StallWatch), faults after this
+  // time.
   std::chrono::nanoseconds stall_limit = kStallLimit;
   // Initial value of every byte of shared and local memory. On a GPU these contain data of earlier
   // kernels. Tests set a value in order to check that kernels do not observe such data.
@@ -189,9 +192,9 @@ inline constexpr std::uint64_t kRegisterBytesPerBlockMax = std::uint64_t{128} <<
 // Limits of the local memory of a thread and of a block.
 inline constexpr std::uint64_t kLocalBytesPerThreadMax = std::uint64_t{512} << 10;
 inline constexpr std::uint64_t kLocalBytesPerBlockMax = std::uint64_t{128} << 20;
-// Local memory that kernels with alloca get in addition for each thread.
+// Local memory of each thread for alloca, in addition to the local memory of the frames.
 inline constexpr std::uint64_t kStackBytes = std::uint64_t{8} << 10;
-// Bytes that one printf call may produce; longer text is truncated.
+// Limit of the text of one lane's printf call; longer text is truncated.
 inline constexpr std::size_t kPrintBytesMax = 4096;
 
 struct RunOutcome {
@@ -209,7 +212,7 @@ struct RunOutcome {
   std::optional<Fault> fault;  // Set if and only if `end` is kFaulted.
 };
 
-// Work done by an executor since it was created.
+// Executed instructions, to which each RunCounted adds.
 struct ExecutionCounts {
   std::uint64_t warp_instructions = 0;
   std::uint64_t lane_instructions = 0;

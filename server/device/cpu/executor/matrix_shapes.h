@@ -17,8 +17,8 @@ namespace gpushared::device::executor {
 // Returns the number of elements of a type in one register.
 std::uint32_t PackedIn(const std::string& type);
 bool IsByte(const std::string& type);
-// Returns whether m, n and k of the call are a valid shape of mma.sync or wmma for products of this
-// type.
+// Returns whether m, n and k of the call are a supported shape of mma.sync (HasMma) or wmma
+// (HasWmma) for factors of this type.
 bool HasMma(const MatrixCall& call, const std::string& type);
 bool HasWmma(const MatrixCall& call, const std::string& type);
 // Returns whether products of type `product` may be added to accumulators of type `type`.
@@ -30,8 +30,9 @@ struct FragmentCounts {
 };
 FragmentCounts MmaRegisters(const MatrixCall& call, const std::string& product,
                             const std::string& accumulator);
-// Returns the number of registers of a wmma fragment `which`: 'a', 'b', 'c' or 'd'. The hardware
-// holds f16 elements more than once.
+// Returns the number of registers of the wmma fragment `which`: 'a', 'b', 'c' or 'd'. As on
+// hardware, fragments 'a' and 'b' of f16 have 8 registers for every shape, so that most of these
+// fragments hold each element more than once.
 std::size_t WmmaRegisters(const MatrixCall& call, char which, const std::string& type);
 
 }  // namespace gpushared::device::executor

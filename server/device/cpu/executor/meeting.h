@@ -23,7 +23,8 @@ class Meeting {
  public:
   explicit Meeting(Warp& warp) : warp_(warp) {}
 
-  // Adds a waiting path. Returns its waiting lanes; the guards of the others skip the instruction.
+  // Adds a waiting path. Returns its waiting lanes: the active lanes whose guard does not skip the
+  // instruction.
   std::uint32_t Add(const Path& path);
   // Executes the instruction for lanes whose members have all arrived or exited. Returns these
   // lanes.
@@ -48,7 +49,7 @@ class Meeting {
 
   Warp& warp_;
   std::uint32_t waiting_ = 0;
-  std::array<Place, kLanes> places_;  // Indexed by waiting lane.
+  std::array<Place, kLanes> places_;  // Indexed by lane; valid for the lanes in waiting_.
 };
 
 }  // namespace gpushared::device::executor

@@ -16,7 +16,7 @@ namespace gpushared::device::executor {
 // that checks it; kRows means that there is no such field.
 //
 // Op files may be compiled for a different machine, and the linker could choose their copy of a
-// function for the whole program. Therefore rules have only functions that run in the compiler.
+// function for the whole program. Therefore op files call only consteval functions of rules.
 struct OpRule {
   enum Kind : std::uint8_t {
     kRows,  // Rows, and numbers that may have any value.
@@ -45,7 +45,7 @@ struct OpRule {
   enum Place : std::uint8_t { kDestination = 1, kA = 2, kB = 4, kC = 8, kRow0 = 16 };
   static constexpr std::uint8_t kAllRows = 0xf0;
 
-  // There is no default, so that every operation's fields are considered explicitly.
+  // There is no default rule, so that every operation's fields are considered explicitly.
   consteval explicit OpRule(Kind of, std::uint32_t with = 0) : kind(of), number(with) {}
 
   // Allows these places to hold a predicate instead of a row.

@@ -17,8 +17,8 @@ namespace gpushared::device::executor {
 // Returns null if the operation is unsupported.
 Handler FindHandler(Flavour flavour, std::string_view key);
 
-// An operation with its number, which is its position among the sorted keys of a flavour and the
-// same in every process of a program.
+// An operation. Its number is its position among the sorted keys of a flavour, which is the same in
+// every process of a program.
 struct OpEntry {
   std::string_view key;  // Static lifetime.
   Handler handler;
@@ -27,7 +27,7 @@ struct OpEntry {
 // Returns null if no operation has the number.
 const OpEntry* OpOfNumber(Flavour flavour, std::uint64_t number);
 // Returns the number of a handler in the table of the flavour. If several keys have the handler,
-// any of them is returned, because they have the same rule.
+// returns the number of any of them, because all have the same rule.
 std::uint32_t GetNumber(Flavour flavour, Handler handler);
 
 // Receives the handlers of op files. A plain function pointer, because op files may be compiled for

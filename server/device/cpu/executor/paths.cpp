@@ -171,8 +171,8 @@ void PutPaths(Warp& warp, std::vector<Path> paths) {
 }
 
 // When all lanes of the warp have reached one instruction, one of their paths executes it for all.
-// The others may have entered the function by different calls, so their registers are copied to
-// that path's frame and back.
+// The other paths may have entered the function by different calls, so the registers of their lanes
+// are copied to the frame of the executing path and back.
 bool ReleaseAligned(Warp& warp) {
   const bool together = !AnyPath(
       warp, [&](const auto& path) { return path.pause != Pause::kAligning || path.pc != warp.pc; });

@@ -39,7 +39,7 @@ PollWatch::Verdict PollWatch::Note(bool polled, const std::function<std::uint64_
       next_check_ = rounds_ + std::min(rounds_, kBetweenChecks);
     }
   }
-  // Reads the clock only as often as the state.
+  // Reads the clock only after the first state of a series.
   if (seen_.size() != 1) return Verdict::kWorks;
   return Clock::now() - since_ >= kLong ? Verdict::kMayWait : Verdict::kWorks;
 }

@@ -11,8 +11,8 @@ namespace gpushared::device::executor {
 
 // Distinguishes a block that spins on another block, with a barrier in each round, from one that
 // does useful work. Because useful work may poll as well (a lock, a counter shared by blocks), the
-// decision is based on whether the block's state repeats within a few rounds or, if the block
-// counts its rounds, on their number.
+// decision is based on whether the block's state repeats within a few rounds. A block that counts
+// its rounds never repeats a state and is only assumed to wait after it has polled for kLong.
 class PollWatch {
  public:
   enum class Verdict : std::uint8_t {

@@ -212,7 +212,8 @@ void RaiseAssert(Warp& warp, const MicroOp* op, std::uint32_t lane, std::uint64_
   if (!ReadString(warp, op, lane, file, kPrintBytesMax, &file_text)) return;
   if (!ReadString(warp, op, lane, function, kPrintBytesMax, &function_text)) return;
   RaiseFault(warp, op, Fault::Kind::kAssert, lane, 0, 0);
-  // In the format that CUDA prints to the program's stderr; the drop-in library parses it.
+  // The message ends in the format that CUDA prints to the program's stderr, which the drop-in
+  // library parses.
   Fault& fault = *warp.block->fault;
   fault.message += ", " + file_text + ":" + std::to_string(line) + ": " + function_text +
                    ": block: " + Bracketed(fault.block) + ", thread: " + Bracketed(fault.thread) +

@@ -10,9 +10,9 @@
 
 namespace gpushared::device::executor {
 
-// Formats one lane's printf (generic addresses of the format and of the packed arguments) and
-// passes the text to the launch's print function. Returns false after raising a fault because of an
-// invalid address.
+// Formats one lane's printf and passes the text to the launch's print function. `format` and
+// `arguments` are the generic addresses of the format and of the packed arguments. Returns false
+// after raising a fault because of an invalid address.
 bool PrintFormatted(Warp& warp, const MicroOp* op, std::uint32_t lane, std::uint64_t format,
                     std::uint64_t arguments, std::int32_t* conversions);
 

@@ -23,13 +23,14 @@ namespace gpushared::device::executor {
 
 // Compute capability that the executor reports, as the number in sm_XX.
 inline constexpr std::uint32_t kComputeCapability = 80;
-// The executor also supports later instructions, and runs PTX for architectures up to this one.
+// The executor also supports instructions of later architectures, and runs PTX for architectures up
+// to this one.
 inline constexpr std::uint32_t kNewestArchitecture = 90;
 // Limit of all architectures. The executor's frames may hold more registers.
 inline constexpr std::uint32_t kRegistersPerThreadMax = 255;
 
-// Limit of the area of variables in the client's range, which starts at
-// MemoryWindow::variables_base.
+// Limit of a module's area of variables, which starts at MemoryWindow::variables_base in the
+// client's range.
 using ptx::kModuleVariableBytesMax;
 using ptx::LayOutModule;
 using ptx::ModuleLayout;
@@ -59,8 +60,8 @@ class Program {
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
-  // `unsupported` contains every missing instruction with its PTX line; such a program must not be
-  // run.
+  // `unsupported` lists unsupported features with their PTX lines; a program with a non-empty list
+  // must not be run.
   const KernelInfo& info() const { return info_; }
   const Code& code() const { return *code_; }
   // Returns whether the kernel calls malloc, so that a launch needs a heap.
@@ -83,15 +84,15 @@ class ModuleImage {
   std::vector<std::unique_ptr<const Program>> programs_;
 };
 
-// Limit of the decoded statements of a module, beyond which decoding fails with kLimitExceeded.
-// Four times the limit of a text, because functions count once for each kernel that may call them.
-// A decoded statement takes about 130 bytes.
+// Limit of the decoded statements of a module, beyond which decoding fails with kLimitExceeded. It
+// is four times ptx::kStatementsMax, because functions count once for each kernel that may call
+// them. A decoded statement takes about 130 bytes.
 inline constexpr std::size_t kDecodedStatementsMax = std::size_t{1} << 22;
 
 // Decodes every kernel. `variables_base` is the device address at which the caller placed
 // layout.InitialBytes(variables_base). Kernels with unsupported instructions or symbols are decoded
 // as well, with KernelInfo::unsupported set. Fails with kInvalidArgument and the line for malformed
-// code (undefined labels, duplicate names), and with kLimitExceeded.
+// code (undefined labels, duplicate names), and with kLimitExceeded beyond kDecodedStatementsMax.
 Result<std::unique_ptr<ModuleImage>> DecodeModule(const ptx::Module& module,
                                                   const ModuleLayout& layout,
                                                   std::uint64_t variables_base,

@@ -100,7 +100,7 @@ void ResidentBlock::PrepareWarp(std::uint32_t index) {
   const Code& code = *block_.code;
   const FunctionCode& kernel = code.functions.front();
   Warp& warp = warps_[index];
-  // Hides the registers of the previous run, which may be another client's.
+  // Clears the registers of the previous run, because that run may have been another client's.
   if (warp.registers_used != 0) std::memset(warp.registers, 0, warp.registers_used);
   warp.registers_used = 0;
   warp.activations.clear();

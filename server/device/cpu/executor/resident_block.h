@@ -46,8 +46,8 @@ class ResidentBlock {
   Round Run(ExecutionCounts* counts, const std::atomic<bool>& kill, const PauseTerms* terms);
 
   bool is_finished() const { return is_finished_; }
-  // After kSpinning, returns the shortest sleep time that the warps requested; 0 if one requested
-  // none.
+  // After kSpinning, returns the shortest sleep time that the warps requested; 0 if any warp
+  // requested no sleep.
   std::chrono::nanoseconds wanted_sleep() const { return std::chrono::nanoseconds(sleep_ns_); }
   // Returns the bytes of registers, shared and local memory.
   std::uint64_t bytes() const;

@@ -198,7 +198,7 @@ bool Verifier::TakesWhatIsGiven(const CallSite& site) const {
   return take(site.arguments, callee.arguments) && take(site.results, callee.results);
 }
 
-// Matches ops/control_ops.cpp.
+// Checks the fields that AreaAccess (ops/control_ops.cpp) reads.
 bool Verifier::IsArea(const MicroOp& op) const {
   const std::uint32_t bytes = op.extra & 0xff, count = op.extra >> 8 & 0xff;
   const bool is_size = bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8;
@@ -258,7 +258,7 @@ bool Verifier::IsWmma(const MatrixCall& call, const Spelled& words) const {  // 
          call.d.size() == WmmaRegisters(call, 'd', words[2]);
 }
 
-// Matches ops/wgmma_ops.cpp: A is in registers or in shared memory.
+// Checks the shape and the rows that ops/wgmma_ops.cpp uses. A is in registers or in shared memory.
 bool Verifier::IsWarpgroup(const MatrixCall& call, const Spelled& words) {
   // wgmma, d, a, b
   return call.n >= 8 && call.n <= kWarpgroupColumnsMax && call.n % 8 == 0 &&

@@ -22,8 +22,8 @@ namespace gpushared::device::executor {
 // Each offset of a row leaves space for a wide row in the frame and is aligned. Every other number
 // is valid for its operation. Targets are inside their function, which ends in an op that execution
 // cannot pass. Tables, calls and matrices are valid for the op. Parameters are inside their areas.
-// No forward path runs for long without a check for a kill. The results of a wrong program only
-// concern its client.
+// No forward path runs for long without a check for a kill. Whether the program computes what the
+// client's PTX specifies is not checked, because wrong results affect only the client.
 //
 // Fails with kInvalidArgument and the number of the invalid op.
 Status Verify(const KernelInfo& info, const Code& code, const std::vector<std::uint16_t>& numbers,

@@ -126,8 +126,8 @@ struct Warp {
   BlockContext* block = nullptr;
   std::byte* local = nullptr;    // local_bytes_per_thread bytes for each lane.
   std::uint64_t local_base = 0;  // Activation::local_base of the running function.
-  // Each thread's stack pointer in its local memory, above which its allocations begin, and the
-  // lowest of all stack pointers.
+  // Stack pointer of each thread: the offset in its local memory at which its stack allocations
+  // begin; and the lowest of all stack pointers.
   std::array<std::uint64_t, kLanes> stack_pointers = {};
   std::uint64_t lowest_stack = 0;
   bool polled = false;         // Whether an executed operation may be waiting for another thread.
@@ -149,7 +149,7 @@ struct Warp {
   RegisterMemory register_memory;
 };
 
-// Ends the run with a fault of the first lane in `lanes`; returns null so that a handler can
+// Ends the run with a fault of the lane; returns null so that a handler can
 // `return RaiseFault(...)`. Defined in fault.cpp.
 const MicroOp* RaiseFault(Warp& warp, const MicroOp* op, Fault::Kind kind, std::uint32_t lane,
                           std::uint64_t address, std::uint32_t bytes);

@@ -42,7 +42,7 @@ struct DeviceFacts {
   std::uint64_t memory_bytes = 0;
   bool takes_clients = false;  // Whether the server admits clients to it.
 };
-// `status` is the server's answer.
+// `status` is the server's answer to AdminVerb::kStatus.
 Result<std::vector<DeviceFacts>> GetDevices(const nlohmann::json& status);
 
 // Capacity for one container on a device.

@@ -8,8 +8,8 @@
 
 namespace gpushared::kubernetes {
 
-// The signals that ask the program to end. Constructed before other threads are started, because
-// threads inherit the mask that blocks them.
+// Blocks and receives the signals that end the program. Must be constructed before other threads
+// are started, because threads inherit the signal mask.
 //
 // Thread-compatible.
 class EndSignals {
@@ -21,7 +21,7 @@ class EndSignals {
     ::pthread_sigmask(SIG_BLOCK, &ends_, nullptr);
   }
 
-  // Waits for one second. Returns true if a signal arrived.
+  // Waits for a signal, for at most one second. Returns whether a signal arrived.
   bool Await() const {
     constexpr timespec kPeriod = {.tv_sec = 1, .tv_nsec = 0};
     return ::sigtimedwait(&ends_, nullptr, &kPeriod) >= 0;

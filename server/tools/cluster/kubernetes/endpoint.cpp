@@ -203,7 +203,7 @@ bool Endpoint::HasSocket() const {
 Status Endpoint::Register() {
   const std::string path = kubelet_directory_ + "/" + name_;
   listener_.reset();
-  std::remove(path.c_str());  // Left over if an earlier process was killed.
+  std::remove(path.c_str());  // The socket exists if an earlier process was killed.
   listener_ = std::make_unique<Listener>(path, *service_);
   if (!listener_->is_there()) {
     listener_.reset();

@@ -29,8 +29,8 @@ class Endpoint {
 
   // Reports changed shares to the kubelet.
   void Publish(Offer offer);
-  // Listens (again, if it already did) and registers. Blocks for at most 5 s. kUnsupported if the
-  // kubelet requires another version of the interface, or rejects the resource.
+  // Opens the socket, again if it was open, and registers the resource. Blocks for at most 5 s.
+  // kUnsupported if the kubelet requires another version of the interface, or rejects the resource.
   Status Register();
   // Returns true if a kubelet has an open stream of the shares.
   bool IsFollowed() const;

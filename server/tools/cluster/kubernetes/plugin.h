@@ -58,7 +58,8 @@ class Plugin {
   Result<Offers> CurrentOffers() const;
   void Take(Offers found);
   void WriteCdi();
-  // Checks whether the kubelet has restarted, by the identity of the socket in its directory.
+  // Registers the resources that no kubelet follows; all of them if the identity of the kubelet's
+  // socket shows that the kubelet has restarted.
   void AttendKubelet();
   void Attend(Resource& resource, bool is_new_kubelet);
 

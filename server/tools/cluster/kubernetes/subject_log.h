@@ -9,8 +9,8 @@
 
 namespace gpushared::kubernetes {
 
-// Log for what is checked again and again: writes a message once, until there is a different one
-// about the same subject.
+// Log for conditions that are checked repeatedly. A message is written only if it differs from the
+// previous message about the same subject.
 //
 // Thread-compatible.
 class SubjectLog {

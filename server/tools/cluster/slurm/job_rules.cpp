@@ -139,7 +139,8 @@ std::optional<std::uint64_t> Count(std::string_view text) {
 
 bool IsWordCharacter(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; }
 
-// Converts the name of a model as Slurm does for the types that it detects: "nvidia_h100_pcie".
+// Converts a model's name in the way in which Slurm derives the types that it detects: returns
+// "nvidia_h100_pcie" for "NVIDIA H100 PCIe".
 std::string LowerCased(std::string_view name) {
   std::string lower(name);
   for (char& c : lower) {
@@ -148,7 +149,7 @@ std::string LowerCased(std::string_view name) {
   return lower;
 }
 
-// Whole words only, because "l4" would otherwise match the L40 as well.
+// Finds whole words only, because "l4" would otherwise match the L40 as well.
 bool HasWords(std::string_view text, std::string_view words) {
   for (std::size_t at = text.find(words); at != std::string_view::npos;
        at = text.find(words, at + 1)) {

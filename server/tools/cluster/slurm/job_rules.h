@@ -38,8 +38,8 @@ struct QosRule {
 //
 // Thread-compatible value.
 struct JobRules {
-  std::string socket = "/run/gpushared/gpushared.sock";  // The node's server.
-  bool needs_gres = true;  // Whether jobs without a share from the controller get no access.
+  std::string socket = "/run/gpushared/gpushared.sock";  // Socket of the node's server.
+  bool needs_gres = true;  // Whether only jobs with a share from the controller get access.
   std::map<std::string, QosRule, std::less<>> of_qos;
   // Rule for each QOS without a separate rule. If unset, jobs of such a QOS are rejected.
   std::optional<QosRule> of_others;
@@ -67,9 +67,9 @@ Result<Allocation> ParseAllocation(std::string_view gres);
 struct NodeDevice {
   std::string device, name;  // "cuda:0", "NVIDIA H100 80GB HBM3".
 };
-// Returns the device to which the type refers: by the device without its colon, such as "cuda0", or
-// by one or more words of its name, such as "h100", as in Slurm's gres/gpu. Rejects a type that
-// refers to none or to several.
+// Returns the device to which the type refers. A type is a device's id without the colon, such as
+// "cuda0", or one or more words of the device's name, such as "h100", as in Slurm's gres/gpu.
+// Rejects a type that refers to no device or to several devices.
 Result<std::string> DeviceOfType(std::string_view type, const std::vector<NodeDevice>& devices);
 
 // Options of the step as typed; empty if not given.

@@ -17,8 +17,8 @@ enum { kOptionBytes = 64, kNodeBytes = 256, kStepBytes = 16 };
 static const char kRulesFile[] = "/etc/gpushared/slurm.toml";
 static const char kRulesArgument[] = "rules=";
 
-/* State shared by the callbacks, because Slurm passes nothing from one to the next. A process has
- * one step, and calls them from one thread. */
+/* State shared by the callbacks, because Slurm passes nothing from one to the next. Each process
+ * handles a single step, and calls the callbacks from a single thread. */
 static struct {
   char options[3][kOptionBytes];        /* Class, share and memory; empty if not given. */
   struct gpushared_lease* lease;        /* In slurmstepd; NULL if the step has none. */
@@ -121,8 +121,9 @@ static void Begin(spank_t spank, const slurm_job_info_t* job, const char* rules)
   (void)gpushared_lease_begin(rules, &facts, &self.lease, self.rejection);
 }
 
-/* Runs as root, before any task is started. A rejected step fails in its tasks, where its user
- * sees the message, because slurmd drains the node if this function fails. */
+/* Runs as root, before any task is started. This function succeeds even if the step is rejected,
+ * because slurmd drains the node if it fails. The step's tasks fail instead, and their user sees
+ * the message. */
 int slurm_spank_init_post_opt(spank_t spank, int count, char* arguments[]) {
   uint32_t step = 0;
   if (spank_remote(spank) != 1) return ESPANK_SUCCESS;
@@ -186,8 +187,9 @@ static void Account(bool must_be_over) {
               self.job, slurm_strerror(slurm_get_errno()), text);
 }
 
-/* The usage is reported here, because the controller completes a job's accounting once srun knows
- * that its tasks have exited, which is after the last task's call of this function. */
+/* Reports the usage when the last task exits. A later report would be lost, because the controller
+ * completes a job's accounting once srun knows that all tasks have exited; srun learns that only
+ * after this function has returned for the last task. */
 int slurm_spank_task_exit(spank_t spank, int count, char* arguments[]) {
   (void)spank;
   (void)count;

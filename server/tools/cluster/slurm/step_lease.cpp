@@ -23,7 +23,7 @@
 struct gpushared_lease {
   std::string server;  // The server's own socket.
   gpushared::admin::Lease lease;
-  gpushared_usage reported;  // Usage that the previous call reported.
+  gpushared_usage reported;  // Usage already reported, or from before the lease.
 };
 
 namespace {

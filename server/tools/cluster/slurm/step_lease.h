@@ -55,8 +55,9 @@ int gpushared_lease_begin(const char* rules_file, const struct gpushared_step* s
                           struct gpushared_lease** lease, char* why);
 /* Returns the path of the socket for clients. */
 const char* gpushared_lease_socket(const struct gpushared_lease* lease);
-/* Returns the usage since the last call, or since the start. With `must_be_over`, waits up to 2 s
- * for remaining sessions to end. Returns 0, or -1 with a message in `why`. */
+/* Sets *used to the usage since the last call, or since the start of the lease. With
+ * `must_be_over`, first waits up to 2 s for remaining sessions to end. Returns 0, or -1 with a
+ * message in `why`. */
 int gpushared_lease_used(struct gpushared_lease* lease, int must_be_over,
                          struct gpushared_usage* used, char* why);
 void gpushared_lease_end(struct gpushared_lease* lease);

@@ -37,7 +37,7 @@ bool IsFile(const std::string& path) {
   return ::stat(path.c_str(), &facts) == 0 && S_ISREG(facts.st_mode);
 }
 
-// Skips libraries of other architectures, as the loader does.
+// Returns the first path that is a 64-bit ELF file, or "". The loader also skips 32-bit libraries.
 std::string FirstLibrary(const std::vector<std::string>& paths) {
   const auto found =
       std::ranges::find_if(paths, [](const std::string& path) { return ElfFile(path).IsElf64(); });

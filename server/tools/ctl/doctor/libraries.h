@@ -23,8 +23,9 @@ LinkedFiles FindLinkedFiles(const std::string& program, const std::string& libra
 // which they request private tables from the driver. Returns false for files that cannot be read.
 bool HasCudaRuntime(const std::string& path);
 
-// Reports what the kernels of the file mean for a program that uses the drop-in; no findings if the
-// file has no kernels. `takes_ptx_only` means that no device of the server executes machine code.
+// Reports whether the kernels of the file can run in a program that uses the drop-in. Returns no
+// findings if the file has no kernels. `takes_ptx_only` means that no device of the server executes
+// machine code.
 Findings CheckKernels(const std::string& path, bool takes_ptx_only);
 
 }  // namespace gpushared::server::doctor

@@ -18,8 +18,9 @@ namespace gpushared::server::doctor {
 // interferes.
 Findings CheckGpus(const device::Inventory& inventory);
 
-// Checks the compiler for fenced modules and its sandbox. `ptxas` is its path; if empty, CUDA's
-// default locations are searched. Without `has_gpus`, nothing is compiled, so nothing is checked.
+// Checks ptxas, the compiler for fenced modules, and the sandbox in which it runs. `ptxas` is the
+// compiler's path; if empty, CUDA's default locations are searched. Without `has_gpus`, a missing
+// compiler is a note instead of a problem.
 Findings CheckCompiler(const std::string& ptxas, bool has_gpus);
 
 // `available_bytes` is MemAvailable of /proc/meminfo; 0 if unknown.

@@ -19,8 +19,8 @@ struct ProgramEnvironment {
   bool is_gated = false;
 };
 
-// Checks from its files whether a program, with its arguments, would run with the drop-in. Does not
-// run the program.
+// Checks whether a program, with its arguments, would run with the drop-in. Reads the program's
+// files, but does not run the program.
 Findings CheckProgram(std::span<char* const> command, const ProgramEnvironment& environment);
 
 }  // namespace gpushared::server::doctor

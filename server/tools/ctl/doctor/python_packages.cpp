@@ -56,7 +56,7 @@ void ForEachImport(const std::string& script, const See& see) {
 struct Package {
   std::string name;
   std::set<std::string> top_names;
-  std::vector<std::string> libraries;  // Paths relative to the directory.
+  std::vector<std::string> libraries;  // Paths relative to the directory of packages.
 };
 
 Package ReadPackage(const fs::path& list, const std::string& name) {
@@ -74,9 +74,9 @@ Package ReadPackage(const fs::path& list, const std::string& name) {
   return package;
 }
 
-// Returns whether a package is not checked. NVIDIA's own libraries, which share the directory
-// `nvidia`, are not, because only the packages that use them matter. Neither are the bindings,
-// which load the runtime without calling it.
+// Returns whether the check omits a package. It omits NVIDIA's own libraries, which share the
+// directory `nvidia`, because only the packages that use them matter. It also omits cuda_bindings,
+// which loads the runtime without calling it.
 bool IsPassedOver(const Package& package) {
   return package.top_names == std::set<std::string>{"nvidia"} || package.name == "cuda_bindings";
 }

@@ -17,8 +17,9 @@
 
 namespace gpushared::server {
 
-// The running server as a tenant of GPUs. Queried only when necessary: at boot, the service manager
-// may hold the socket for a server that waits for this program, so a query would never be answered.
+// The running server as a tenant of GPUs. The server is queried only when necessary: at boot, the
+// service manager may hold the socket for a server that waits for this program, so a query would
+// never be answered.
 //
 // Thread-compatible.
 class ServerTenant : public mig::Tenant {
@@ -27,9 +28,11 @@ class ServerTenant : public mig::Tenant {
   ServerTenant(std::string socket, std::chrono::seconds drain_time)
       : socket_(std::move(socket)), drain_time_(drain_time) {}
 
-  // Reads the users of a device for plans: sessions of the server, and other processes. Any error,
-  // such as kUnavailable, means that a server exists but did not answer.
+  // Reads the server's devices for GetUser. Any error, such as kUnavailable, means that a server
+  // exists but did not answer.
   Status ReadUsers();
+  // Describes the users of a device for plans: sessions of the server, and those of `processes`
+  // that are not workers of the server.
   std::string GetUser(const std::string& uuid, const std::vector<std::uint32_t>& processes) const;
 
   // Drains the device and waits for its worker to exit.

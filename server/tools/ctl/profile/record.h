@@ -20,7 +20,7 @@ struct RecordedDevice {
 
 struct RecordOptions {
   std::string socket;
-  std::string device;  // If empty, the only device.
+  std::string device;  // May be empty if the server has a single device.
   // If 0, the whole device is recorded; otherwise this client, on its device.
   std::uint64_t client = 0;
   std::chrono::duration<double> time{10};

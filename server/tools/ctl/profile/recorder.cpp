@@ -16,7 +16,7 @@ using scheduler::TimePoint;
 using simulation::Node;
 using simulation::Profile;
 
-// Tolerance, because the clocks of two threads are read at different times.
+// Times that differ by less are treated as equal, because two threads read the clock.
 constexpr Duration kSameTime = std::chrono::microseconds(5);
 
 double Microseconds(Duration time) { return static_cast<double>(time.count()) / 1e3; }
@@ -62,10 +62,10 @@ std::vector<double> QuantilesUs(std::vector<Duration> samples) {
   return quantiles;
 }
 
-// Keeps the wait of a step for the previous one only if the step is late at least nine times out of
-// ten. If it is late less often, the machine delayed it, so it is treated as submitted without
-// waiting. Compares steps at the same position of a request; without requests, steps with the same
-// kernel and the same predecessor.
+// Keeps `after_us` (the wait for the previous step) only for steps that are late at least nine
+// times out of ten. A step that is late less often was delayed by the machine, so it is treated as
+// submitted without waiting. The times are counted over the steps at the same position of a
+// request; without requests, over the steps with the same kernel and the same predecessor.
 void KeepUsualWaits(Profile& profile) {
   struct Count {
     std::size_t steps = 0, late = 0;
@@ -121,7 +121,9 @@ std::vector<ProfileRecorder::Run> ProfileRecorder::Runs() const {
     runs[i].time = std::max(slices_[i].ended - slices_[i].started, Duration());
   for (std::size_t i = 0; i < order.size(); ++i) {
     const trace::Slice& slice = slices_[order[i]];
-    TimePoint counted = slice.started;  // Work that interrupts may itself be interrupted.
+    // End of the overlaps counted so far. Later work may overlap other later work, and no time is
+    // counted twice.
+    TimePoint counted = slice.started;
     for (std::size_t j = i + 1; j < order.size(); ++j) {
       const trace::Slice& later = slices_[order[j]];
       if (later.started >= slice.ended) break;
@@ -350,7 +352,8 @@ std::vector<Duration> ProfileRecorder::Gaps() const {
 // because the latter include the duration of the requests. For external arrivals the opposite
 // holds.
 Profile::Pace GetPace(const std::vector<trace::Request>& requests) {
-  constexpr double kDiffer = 0.95;  // Minimum ratio of the variations.
+  // Maximum variance of the pauses of a loop, relative to the variance of the intervals.
+  constexpr double kDiffer = 0.95;
   // Maximum pause of a loop, relative to the duration of its requests.
   constexpr double kBackToBack = 0.05;
   bool are_open_together = false, waited = false;

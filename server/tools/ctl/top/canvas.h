@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Screen as rows of cells. Text of any content stays within its cells.
+// Screen as rows of cells. Whatever bytes a text contains, it affects only its own cells.
 
 #ifndef GPUSHARED_SERVER_TOOLS_CTL_TOP_CANVAS_H_
 #define GPUSHARED_SERVER_TOOLS_CTL_TOP_CANVAS_H_
@@ -20,7 +20,7 @@ enum class Style : std::uint8_t {
   kHeading,   // First row of the table.
   kSelected,  // The selected row.
   kEdited,    // A cell being edited.
-  kHigh,      // Work of a class.
+  kHigh,      // Work of class high; the next two are for the other classes.
   kNormal,
   kLow,
   kMemory,
@@ -35,7 +35,8 @@ struct Size {
   std::size_t columns = 0, rows = 0;
 };
 
-// One character; empty in the second cell of a wide one.
+// One column of the screen: a character with its combining marks. The second cell of a wide
+// character is empty.
 struct Cell {
   std::string text = " ";
   Style style = Style::kPlain;

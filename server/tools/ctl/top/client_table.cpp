@@ -25,7 +25,7 @@ struct TableColumn {
   std::string_view help;
   std::optional<SortBy> sort = {};
   bool is_text = false;    // Whether cells are left-aligned.
-  bool is_energy = false;  // Whether it is hidden unless a device reports power or energy.
+  bool is_energy = false;  // Whether to hide the column if no device reports power or energy.
 };
 
 // The following show a figure, or its rate of change, in a column.
@@ -42,7 +42,8 @@ std::string Id(Client c) { return std::to_string(c.now.id); }
 std::string Device(Client c) { return c.now.device; }
 std::string Class(Client c) { return c.now.scheduling_class; }
 bool IsStarved(Client c) { return c.now["starved_for_s"].value_or(0) >= kStarvedShownS; }
-// Formats "34 s", "12 min" or "3 h", because the column has space for only one unit.
+// Formats the fraction of time in which the client waits; for a starved client, how long it has
+// been starved, with only one unit ("34 s", "12 min", "3 h"), because the column is narrow.
 std::string Waits(Client c) {
   if (!IsStarved(c)) return PercentText(c.waits);
   const std::string age = AgeText(c.now["starved_for_s"]);

@@ -87,7 +87,7 @@ Style StateStyle(const DeviceSample& device) {
   return device.state == "draining" || device.state == "drained" ? Style::kWarning : Style::kAlarm;
 }
 
-// Draws the device's number, state, clients and activity, followed by its name.
+// Draws the device's id ("cuda:0"), state, clients and activity, followed by the model's name.
 void DrawTitle(Canvas& canvas, std::size_t row, const DeviceFigures& device) {
   const DeviceSample& now = device.now;
   std::size_t column = canvas.Put(row, 0, now.id, Style::kStrong);

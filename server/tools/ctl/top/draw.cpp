@@ -18,8 +18,8 @@ constexpr std::size_t kMessageRowsMax = 4;
 constexpr std::string_view kKeys =
     "h help  q quit  arrows choose  c class  w weight  e explain  / find  A-Z sort";
 
-// Takes the first word, with the blank after it, from the text; splits longer words between
-// characters.
+// Removes the first word and the blank after it from the text, and returns the word. A word of more
+// than `width` bytes is split between characters.
 std::string_view NextWord(std::string_view& text, std::size_t width) {
   std::string_view word = text.substr(0, text.find(' '));
   if (word.size() <= width) {
@@ -139,7 +139,8 @@ void DrawTable(Canvas& canvas, View& view, const Scene& scene) {
   DrawTop(canvas, view, view.Clients().size());
   const std::vector<std::string> sentence = Wrapped(view.message(), size.columns);
   const std::size_t message_rows = std::min(sentence.size(), kMessageRowsMax);
-  // Two fifths of the screen are for devices; the rest shows at least two clients.
+  // Devices take at most two fifths of the screen. Without a message, the rest has space for at
+  // least two clients.
   const std::size_t devices_max = std::max<std::size_t>(1, size.rows * 2 / 5);
   const std::size_t table = DrawDevices(canvas, 1, devices_max, view.figures().devices, scene);
   const std::size_t bottom = size.rows - 1 - message_rows;

@@ -13,7 +13,7 @@ namespace gpushared::server::top {
 // Minimum size. A smaller terminal shows only a message that it is too small.
 inline constexpr Size kSizeLeast = {40, 8};
 
-// Draws the whole screen. Passes to the view how many rows its clients or its page have.
+// Draws the whole screen. Passes the number of rows for clients, or for the page, to the view.
 Canvas Draw(View& view, const Scene& scene, Size size, Charset charset);
 
 }  // namespace gpushared::server::top

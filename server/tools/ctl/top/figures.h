@@ -36,9 +36,9 @@ struct ClientFigures {
 
   ClientSample now;
   ClientNumbers per_s;
-  // Part of the device's power that goes with the client's part of the device time, as the server
-  // splits energy. Unlike the growth of energy_j, it does not jump when the server reads the
-  // counter, once a second. Empty if the device reports no power.
+  // Part of the device's power, in proportion to the client's part of the device time, as the
+  // server divides energy. Unlike the rate of energy_j, this figure does not jump when the server
+  // reads the device's counter, once a second. Empty if the device reports no power.
   Figure watts;
   // Fraction of the time in which the client had commands ready but none on the device.
   Figure waits;

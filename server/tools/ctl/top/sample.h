@@ -21,7 +21,7 @@ inline constexpr std::size_t kDevicesMax = 64;  // Further rows are ignored.
 // Limit of clients: 256 for each of 64 devices, more than a device can have sessions.
 inline constexpr std::size_t kClientsMax = 16384;
 
-// A figure that a server reports; empty if it did not. An absent figure is never 0.
+// A figure that a server reports; empty if the server omitted it, which differs from 0.
 using Figure = std::optional<double>;
 
 struct ServerSample {

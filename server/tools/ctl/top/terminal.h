@@ -22,8 +22,9 @@ namespace gpushared::server::top {
 // Confined to one thread.
 class Terminal {
  public:
-  // kUnsupported if stdin or stdout is not a terminal, or is one that cannot move its cursor; the
-  // message suggests an alternative. Uses no colours if the environment contains NO_COLOR.
+  // kUnsupported if stdin or stdout is not a terminal, if TERM is unset or unknown, or if the
+  // terminal cannot move its cursor; the message suggests an alternative. Uses no colours if the
+  // environment variable NO_COLOR is not empty.
   static Result<std::unique_ptr<Terminal>> Open();
   ~Terminal();
   Terminal(const Terminal&) = delete;

@@ -11,7 +11,7 @@
 namespace gpushared::server::top {
 
 std::string PercentText(const Figure& part);   // Formats 0.5 as "50.0"; the unit is in the heading.
-std::string CountText(const Figure& count);    // "7", "1.2k"; a fraction below 100: "0.3".
+std::string CountText(const Figure& count);    // Formats a count such as "7", "0.3" or "1.2k".
 std::string WholeText(const Figure& number);   // Formats digits only, for identifiers and weights.
 std::string BytesText(const Figure& bytes);    // Formats a size such as "1.5 GiB" or "1023 MiB".
 std::string EnergyText(const Figure& joules);  // Formats an energy such as "812 J" or "1.2 kJ".

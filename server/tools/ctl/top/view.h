@@ -33,7 +33,8 @@ struct KeyPress {
   char character = 0;  // Printable ASCII; used for kCharacter only.
 };
 
-// Sort orders. Figures are sorted in descending order, ids and names in ascending order.
+// Sort orders. kMet, ids and names are sorted in ascending order, all other figures in descending
+// order, and classes from high to low.
 enum class SortBy : std::uint8_t {
   kBusy,
   kWaits,
@@ -123,7 +124,7 @@ class View {
   std::optional<std::uint64_t> selected_;
   // First row of the table that is shown, and number of rows that fit.
   std::size_t first_ = 0, rows_ = 1;
-  std::size_t line_ = 0;  // First line of a page.
+  std::size_t line_ = 0;  // First visible line of a page other than kTable.
   Edit edit_ = Edit::kNothing;
   std::string typed_;  // Input so far: a class, digits, or the filter.
   std::string filter_;

@@ -119,7 +119,7 @@ void JsonTrace::PutText(std::string_view text) {
   text_ += '"';
 }
 
-// Writes microseconds with three decimals. Formatted from integers, because a double would lose
+// Writes microseconds with three decimals. Formats integers, because a double would lose
 // nanoseconds some weeks after boot.
 void JsonTrace::PutTime(std::string_view key, scheduler::Duration time) {
   ((text_ += ",\"") += key) += "\":";

@@ -84,7 +84,8 @@ void Recording::Poll(Device& device) {
 
 void Recording::Follow(Device& device) {
   if (device.watch) {
-    // Checked before the events are read, so that the worker's last events are read, too.
+    // Determines whether the worker has exited before its events are read, so that its last events
+    // are read, too.
     const bool has_ended = device.watch->HasEnded();
     Poll(device);
     if (has_ended) device.watch.reset();

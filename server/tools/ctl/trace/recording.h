@@ -55,7 +55,7 @@ class Recording {
   using Clock = std::chrono::steady_clock;
   // Interval of attempts to reach a device's next worker.
   static constexpr std::chrono::milliseconds kAskEvery{200};
-  // Size of a write to the file.
+  // Number of bytes of pending text from which the text is written to the file.
   static constexpr std::size_t kWriteBytes = std::size_t{1} << 20;
 
   struct Device {

@@ -16,7 +16,7 @@ export function usualOrder(a, b) {
   return kClasses.indexOf(a.class) - kClasses.indexOf(b.class) || a.client - b.client;
 }
 
-// A column: its heading and its sort key. Without a key, the default order applies.
+// A column: its name, its heading, and `by`, which returns its sort key. Columns without `by` cannot be sorted.
 const kColumns = [
   {key: 'client', heading: 'Client', by: (client) => client.name ?? '', first: 'ascending'},
   {key: 'class', heading: 'Class', by: (client) => kClasses.indexOf(client.class), first: 'ascending'},

@@ -40,7 +40,7 @@ class NowBar {
   update(shares, held) {
     setText(this.title, 'Running now');
     const busiest = [...shares].sort((a, b) => b.share - a.share).slice(0, kNamedMax);
-    // In the fixed order of the rows below.
+    // Restores the fixed order of the rows below.
     const shown = shares.filter((each) => busiest.includes(each));
     const rest = shares.filter((each) => !busiest.includes(each)).reduce((sum, each) => sum + each.share, 0);
     if (rest > 0.005) shown.push({client: 'rest', name: `${shares.length - kNamedMax} others`, class: 'others', share: rest});

@@ -19,7 +19,7 @@ export class History {
   }
 
   // Returns the growth of a counter in the last `window_ms`, per second; undefined with fewer than two points.
-  // If the counter fell, it was reset.
+  // Returns 0 if the counter fell, because it was reset.
   rate(window_ms) {
     const last = this.points.at(-1);
     if (!last) return undefined;

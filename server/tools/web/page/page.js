@@ -128,7 +128,7 @@ class Page {
     this.theme = theme;
     document.documentElement.dataset.theme = theme;
     setText(find('theme-name'), `: ${theme}`);
-    try { localStorage.setItem('theme', theme); } catch { /* As above. */ }
+    try { localStorage.setItem('theme', theme); } catch { /* The browser has no storage. */ }
   }
 }
 

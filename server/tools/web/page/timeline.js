@@ -36,8 +36,8 @@ export class Timeline {
     this.lanes = new Map();   // Lanes by client.
     this.facts = new Map();   // Name and class of clients, including those that have left.
     this.shown = [];
-    this.at = 0;              // Time of the last update on the server's clock, and then on ours.
-    this.received = 0;
+    this.at = 0;              // Time of the last update on the server's clock.
+    this.received = 0;        // Time of the last update on the browser's clock.
     this.drawn = 0;
     this.size = {width: 0, height: 0};
     this.end('now');

@@ -105,7 +105,7 @@ GPUSHARED_INLINE void PutValue(std::byte* row, u32 lane, T value) {
   }
 }
 
-// With `extra` != 0 (atom), returns the old value; otherwise (red) there is no destination.
+// Stores the old value to the destination if `extra` is not 0 (atom). red has no destination.
 template <Atomic A, typename T, bool IsShared>
 __attribute__((noinline)) const MicroOp* ApplyEach(Warp& w, const MicroOp* op,
                                                    FindHostAddresses find) {

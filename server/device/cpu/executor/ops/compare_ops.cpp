@@ -120,7 +120,7 @@ const MicroOp* TestClass(Warp& w, const MicroOp* op) {
   return op + 1;
 }
 
-// Sets whether a generic address is inside the window that begins at `immediate`.
+// Sets a predicate to whether a generic address is inside the window that begins at `immediate`.
 const MicroOp* InWindow(Warp& w, const MicroOp* op) {
   const std::byte* a = w.frame + op->a;
   const u64 base = static_cast<u64>(op->immediate);

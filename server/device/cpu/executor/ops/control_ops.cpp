@@ -27,7 +27,7 @@ using baseline::StoreLanes;
 using std::uint32_t;
 using std::uint64_t;
 
-// Costs in branches: of kOpsPerCheck operations, and of a printed line.
+// Costs of kOpsPerCheck operations and of one lane's printf, in branches.
 constexpr std::int32_t kCheckBranches = 64, kPrintBranches = 16;
 
 uint32_t GetIndex(const Warp& w, const MicroOp* op) { return static_cast<uint32_t>(op - w.code); }
@@ -44,7 +44,7 @@ bool IsKilled(const Warp& w) {
   return w.kill->load(std::memory_order_relaxed);
 }
 
-// Charges `branches` to the warp's turn. Returns true if it is used up. A pause request does not
+// Charges `branches` to the warp's turn. Returns true if the turn is over. A pause request does not
 // end a turn at its first check, because some operations check before they do anything.
 bool IsTurnOver(Warp& w, std::int32_t branches = 1) {
   const bool is_first = w.turns_left == static_cast<std::int32_t>(kBranchesPerTurn);

@@ -61,7 +61,7 @@ GPUSHARED_INLINE H NarrowDouble(double value) {
   return Narrow<H>(ToOddFloat(value));
 }
 
-// Rounds towards zero: the truncated bits do not affect the kept ones.
+// Rounds towards zero: bf16 by truncation, f16 by correcting the nearest value.
 template <typename H>
 GPUSHARED_INLINE H NarrowTowardZero(float value) {
   if (value != value) return Bits<H>(HalfTraits<H>::kNan);
@@ -91,7 +91,7 @@ GPUSHARED_INLINE H NarrowBy(float value) {
 }
 
 // Returns the sum rounded to odd: the last bit of an inexact sum is set, so that a later rounding
-// to a half treats exactly the exact ties as ties.
+// to a half finds a tie only if the exact sum is one.
 GPUSHARED_INLINE double AddToOdd(double a, double b) {
   const double sum = a + b;
   const double b_part = sum - a;
@@ -99,7 +99,7 @@ GPUSHARED_INLINE double AddToOdd(double a, double b) {
   const u64 bits = Bits<u64>(sum);
   // False for infinities and NaN, whose `lost` is NaN.
   const bool inexact = (lost > 0) | (lost < 0);
-  // If the sum was rounded away from zero, steps back first.
+  // A sum that was rounded away from zero is first decremented in magnitude.
   const bool away = (lost < 0) == (sum > 0);
   const u64 odd = (away ? bits - 1 : bits) | 1;
   return inexact ? Bits<double>(odd) : sum;
@@ -199,7 +199,7 @@ struct Order {
 };
 enum Outcome : u32 { kLess = 1, kEqual = 2, kGreater = 4, kUnordered = 8 };
 
-// Returns the lanes with one of these results.
+// Returns the lanes whose result is among `Outcomes`.
 template <u32 Outcomes>
 GPUSHARED_INLINE u32 LanesWith(const Order& order) {
   u32 lanes = 0;

@@ -127,8 +127,8 @@ GPUSHARED_INLINE void StoreSomeLanes(std::byte* row, u32 lanes, F function) {
   }
 }
 
-// Like StoreSomeLanes, with a separate loop for all lanes. Rare operations do without it, because
-// it doubles their compile time.
+// Like StoreSomeLanes, with a separate loop for the case that all lanes are active. Rare operations
+// use StoreSomeLanes, because the second loop would double their compile time.
 template <typename D, typename F>
 GPUSHARED_INLINE void StoreLanes(std::byte* row, u32 lanes, F function) {
   if (__builtin_expect(lanes == kAllLanes, 1)) {
@@ -175,7 +175,7 @@ const MicroOp* Ternary(Warp& w, const MicroOp* op) {
   return op + 1;
 }
 
-// Has no separate loop for all lanes; for rare operations.
+// Like Unary, without a separate loop for the case that all lanes are active; for rare operations.
 template <typename D, typename A, auto F>
 const MicroOp* UnarySeldom(Warp& w, const MicroOp* op) {
   const std::byte* a = w.frame + op->a;
@@ -219,7 +219,7 @@ void AddOp(const OpSink& sink, const OpRule& rule, Handler handler, Parts... par
 enum class Rounding : u32 { kNearest = 0x0000, kDown = 0x2000, kUp = 0x4000, kZero = 0x6000 };
 
 // Runs operation F with the SSE rounding mode R. F must be noinline, so that the compiler keeps its
-// arithmetic between the two changes of the mode and compiles it once for all four.
+// arithmetic between the two changes of the mode and compiles F once for all four modes.
 template <Rounding R, Handler F>
 const MicroOp* RoundedBy(Warp& w, const MicroOp* op) {
   const u32 saved = _mm_getcsr();

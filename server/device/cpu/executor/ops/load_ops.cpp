@@ -41,7 +41,7 @@ GPUSHARED_INLINE bool Consecutive(const std::byte* addresses) {
   return difference == 0;
 }
 
-// Loads one element per lane from consecutive memory.
+// Loads one element, or a vector of N elements, for each lane from consecutive memory.
 template <typename T, u32 N>
 GPUSHARED_INLINE void CopyConsecutive(Warp& w, const MicroOp* op, const std::byte* from) {
   if constexpr (N == 1 && sizeof(T) >= 4) {
@@ -158,7 +158,7 @@ const MicroOp* GatherShared(Warp& w, const MicroOp* op) {
 }
 #endif
 
-// Implements volatile, relaxed and acquire loads by one atomic load per lane and element.
+// Implements volatile, relaxed and acquire loads by one LoadWhole for each lane.
 template <typename T, Space S, typename Index, u32 N>
 const MicroOp* LoadStrong(Warp& w, const MicroOp* op) {
   const u32 lanes = Lanes(w, op);

@@ -10,8 +10,8 @@ namespace {
 constexpr u32 kCountBits = 20;
 constexpr u64 kCountMask = (u64{1} << kCountBits) - 1;
 
-// State of an mbarrier: pending arrivals of the present phase, expected arrivals of each phase, and
-// the number of the present phase.
+// State of an mbarrier: pending arrivals of the current phase, expected arrivals of each phase, and
+// the number of the current phase.
 struct Mbarrier {
   u64 pending = 0, expected = 0, phase = 0;
 

@@ -189,8 +189,8 @@ GPUSHARED_INLINE void LoadWhole(std::byte* value, const std::byte* from) {
 }
 
 // Adds the ops of a family for every space and address width of an instruction. Calls
-// Family::Add<T, S, Index, N>(sink, space, index, vector, type). Vectors of 32 bytes exist in
-// global memory only.
+// Family::Add<T, S, Index, N>(sink, space, index, vector, type). Vectors of 32 bytes exist only for
+// global and generic addresses.
 template <typename Family, typename T, u32 N>
 void AddSpaces(const OpSink& sink, const char* vector, const char* type) {
   Family::template Add<T, Space::kGlobal, u64, N>(sink, "global", "a64", vector, type);

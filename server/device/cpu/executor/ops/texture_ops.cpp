@@ -57,7 +57,8 @@ bool IsValid(const TextureRecord& record) {
   return fits;
 }
 
-// The copy of the record used by one operation.
+// The records that one operation uses. Keeps a copy of the last one, because most lanes have the
+// same handle.
 class Records {
  public:
   // Returns the record of the handle in the lane's register; null after raising a fault.

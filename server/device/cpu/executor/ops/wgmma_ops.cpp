@@ -43,8 +43,8 @@ struct Descriptor {
         swizzle(static_cast<u32>(bits >> 62)) {}
   static u64 Field(u64 bits, u32 at) { return (bits >> at & 0x3fff) << 4; }
 
-  // Returns the number of address bits that the swizzle changes: 128, 64 and 32 bytes are coded 1,
-  // 2 and 3.
+  // Returns the number of address bits that the swizzle changes. The values 1, 2 and 3 of `swizzle`
+  // are widths of 128, 64 and 32 bytes.
   u32 SwizzleBits() const { return swizzle == 0 ? 0 : 4 - swizzle; }
 
   // Returns the address of a chunk: `row` counts along M or N, `depth` along K, both in elements,

@@ -40,7 +40,7 @@ ApiServer::ApiServer(Settings settings) : settings_(std::move(settings)) {
 Result<json> ApiServer::Call(const std::string& method, const std::string& path,
                              const json& body) const {
   const std::string what = method + " " + settings_.url + path;
-  // Read again for each call, because the kubelet renews the token.
+  // The token is read for each call, because the kubelet renews it.
   std::string token;
   if (!std::getline(std::ifstream(settings_.token_file), token) || token.empty()) {
     return Status(StatusCode::kNotFound, "cannot read the token in " + settings_.token_file);

@@ -19,13 +19,14 @@ class ApiServer {
   // Thread-compatible value.
   struct Settings {
     std::string url;      // "https://10.0.0.1:443"
-    std::string ca_file;  // Certificates that the server's is checked with.
+    std::string ca_file;  // CA certificates that verify the server's certificate.
     std::string token_file;
   };
   explicit ApiServer(Settings settings);
 
-  // Sends a request with `body`, unless it is null. Returns the object in the answer. Blocks for at
-  // most 10 s. kNotFound and kNotReady for the HTTP codes 404 and 409.
+  // Sends a request, without a body if `body` is null. Returns the object in the answer. Blocks for
+  // at most 10 s. Fails with kNotFound for HTTP code 404 or if the token cannot be read, and with
+  // kNotReady for HTTP code 409.
   Result<nlohmann::json> Call(const std::string& method, const std::string& path,
                               const nlohmann::json& body = nullptr) const;
 

@@ -28,7 +28,7 @@ constexpr const char* kParametersKind = "ClientTerms";
 // Names of a device's capacities.
 constexpr const char* kDeviceTime = "deviceTime";
 constexpr const char* kMemory = "memory";
-constexpr std::uint64_t kDeviceTimeMax = 1000;  // Thousandths.
+constexpr std::uint64_t kDeviceTimeMax = 1000;  // In thousandths of the device's time.
 // The server assigns memory in pages of this size.
 constexpr std::uint64_t kMemoryStep = std::uint64_t{2} << 20;
 constexpr std::uint64_t kClientsMax = 32;
@@ -38,7 +38,7 @@ constexpr std::size_t kNormal = 1;
 constexpr const char* kClaimAnnotation = "gpushared.io/prepared";
 constexpr const char* kDropInInside = "/usr/lib/gpushared/drop_in";
 constexpr std::size_t kUidBytesMax = 63;
-constexpr std::size_t kLeaseUidBytes = 26;  // What the server's limit of names leaves.
+constexpr std::size_t kLeaseUidBytes = 26;  // Names of leases have at most 32 bytes.
 constexpr std::size_t kAttributeBytesMax = 64;
 
 // The driver's parameters in a DeviceClass or claim.
@@ -350,7 +350,8 @@ Result<Claim> ReadClaim(const ClaimName& name, const json& object, const std::st
     owner.push_back("pod:" + admin::Text(each, "name"));
     break;
   }
-  // Everyone, because users of a container have any uid; only its pods can reach the socket.
+  // The endpoint admits every user, because the users of a container can have any uid. Only the
+  // claim's pods can reach the socket.
   claim.terms += "name = " + json(GetLeaseName(name.uid)).dump() +
                  "\nwho = \"everyone\"\ndevices = " + names.dump() + "\nowner = " + owner.dump() +
                  "\n";
@@ -416,7 +417,8 @@ Result<Claim> ReadCdiFile(const json& file) {
 std::vector<std::string> GetCdiNames(const Claim& claim, const AllocatedDevice& device,
                                      const ContainerSettings& settings) {
   std::vector<std::string> names;
-  // Once for each request, because a container must not get the same mount twice.
+  // The claim's own device is named only for the first device of each request, because a container
+  // must not get the same mount twice.
   const auto first = std::ranges::find(claim.devices, device.request, &AllocatedDevice::request);
   if (first->device == device.device) names.push_back(kCdiKind + ("=" + claim.name.uid));
   const bool is_gpu = !settings.gpu_cdi_kind.empty() && !device.uuid.empty();
@@ -433,7 +435,7 @@ json GetSliceSpec(const std::string& node, std::span<const DeviceFacts> devices,
     json attributes = {{"productName", {{"string", device.product.substr(0, kAttributeBytesMax)}}},
                        {"serverVersion", {{"version", server_version}}}};
     if (!device.uuid.empty()) attributes["uuid"] = {{"string", device.uuid}};
-    // A request that names no amount gets all of it, as with devices that are not shared.
+    // A request that names no amount gets the whole capacity, as with devices that are not shared.
     const auto capacity = [](std::uint64_t all, std::uint64_t step) -> json {
       const std::string most = std::to_string(all), least = std::to_string(step);
       return {

@@ -21,7 +21,7 @@
 namespace gpushared::dra {
 
 inline constexpr const char* kDriverName = "gpushared.io";
-// Kind of the devices in the CDI files, one for each claim.
+// Kind of the CDI devices that the driver describes. Each claim has one file with one device.
 inline constexpr const char* kCdiKind = "gpushared.io/claim";
 // Names of the driver's leases begin with this.
 inline constexpr const char* kLeasePrefix = "claim-";
@@ -46,8 +46,9 @@ struct AllocatedDevice {
 struct Claim {
   ClaimName name;
   std::vector<AllocatedDevice> devices;
-  std::string terms;                             // Of the lease, as TOML.
-  std::map<std::string, std::string> variables;  // Of its programs, without the socket.
+  std::string terms;  // Terms of the lease, as TOML.
+  // Environment variables of the claim's programs, without the one that names the socket.
+  std::map<std::string, std::string> variables;
 };
 
 // `object` is the ResourceClaim. The error names the claim, what it asked for and what is allowed.
@@ -56,8 +57,8 @@ Result<Claim> ReadClaim(const ClaimName& name, const nlohmann::json& object,
 
 // Part of the driver's settings that containers see. Thread-compatible value.
 struct ContainerSettings {
-  std::string
-      drop_in;  // Directory of the machine with the drop-in libcuda; empty: none is mounted.
+  // Directory on the host that contains the drop-in libcuda. If empty, no drop-in is mounted.
+  std::string drop_in;
   // Kind of the CDI devices that give a container a GPU with its driver, such as nvidia.com/gpu. If
   // set, programs run in gate mode.
   std::string gpu_cdi_kind;

@@ -54,7 +54,8 @@ void Driver::ReadCdiFiles() {
     std::ifstream stream(file);
     const json parsed = json::parse(stream, nullptr, /*allow_exceptions=*/false);
     Result<Claim> claim = ReadCdiFile(parsed);
-    // The others include incomplete files of a driver that was killed while writing.
+    // All other files are removed, such as an incomplete file of a driver that was killed while
+    // writing.
     if (claim.ok() && file == GetCdiPath(claim->name.uid)) {
       const std::string uid = claim->name.uid;
       claims_.emplace(uid, Prepared{.claim = *std::move(claim),
@@ -97,7 +98,7 @@ Result<Claim> Driver::Prepare(const ClaimName& name) {
   if (!claim.ok()) return claim.status();
   Prepared prepared = {.claim = *std::move(claim), .lease = std::nullopt, .cdi_text = ""};
   if (Status leased = Lease(prepared); !leased.ok()) {
-    // Ended explicitly, because it would otherwise wait for a resumption.
+    // Ends the lease explicitly, because the server would otherwise keep it until it is resumed.
     if (prepared.lease) (void)EndLease(GetLeaseName(name.uid));
     return leased;
   }
@@ -120,7 +121,7 @@ Status Driver::Lease(Prepared& prepared) {
     }
     prepared.lease = std::move(*lease);
   }
-  // Changes if the server was restarted, because its sockets then have new directories.
+  // The text changes if the server was restarted, because its sockets then have new directories.
   std::string text =
       GetCdiFile(prepared.claim, prepared.lease->socket(), settings_.containers).dump(2) + "\n";
   const std::string path = GetCdiPath(name.uid);
@@ -136,7 +137,8 @@ Status Driver::Lease(Prepared& prepared) {
 Status Driver::EndLease(const std::string& name) {
   const Result<std::string> path = get_server_();
   if (!path.ok()) return path.status();
-  // Resumed without resume_within, it is an ordinary lease, which can be ended.
+  // Resumes the lease without resume_within, which makes it an ordinary lease, so that the server
+  // ends it at once.
   const Result<admin::Lease> lease =
       admin::Lease::Take(*path, "name = \"" + name + "\"\nclass = \"low\"\nwho = \"everyone\"\n");
   if (lease.ok()) lease->End();
@@ -162,7 +164,7 @@ Status Driver::Unprepare(const ClaimName& name) {
 }
 
 void Driver::Reconcile() {
-  // Asked here, because the answer must not be older than `claims_`.
+  // The server is asked while mutex_ is held, because the answer must not be older than `claims_`.
   const Result<json> answer = Ask(ipc::AdminVerb::kEndpoints);
   if (!answer.ok()) {
     return log_.Once("server", "the server does not answer: " + answer.status().ToString());
@@ -196,7 +198,7 @@ void Driver::Turn() {
 }
 
 void Driver::Publish() {
-  // While the server does not answer, the node has no devices.
+  // While the server does not answer, an empty list of devices is published.
   std::vector<kubernetes::DeviceFacts> devices;
   std::string version = "0.0.0";
   if (const Result<json> status = Ask(ipc::AdminVerb::kStatus); status.ok()) {

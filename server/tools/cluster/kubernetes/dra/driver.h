@@ -47,11 +47,11 @@ class Driver {
   // Returns the prepared claim; preparing it again has no further effect. Blocks for at most about
   // 30 s.
   Result<Claim> Prepare(const ClaimName& name);
-  // Also succeeds if the claim is not prepared. While the server does not answer, its lease ends in
-  // a later turn.
+  // Ends the claim's lease and removes its CDI file. Also succeeds if the claim is not prepared. If
+  // the server does not answer, a later turn ends the lease.
   Status Unprepare(const ClaimName& name);
-  // Leases again what the server has lost, ends leases of no claim, and publishes the devices.
-  // Should be called about once a second.
+  // Renews leases that the server has lost, ends leases that belong to no claim, and periodically
+  // publishes the devices. Should be called about once a second.
   void Turn();
   // Makes the next turn publish, because a new kubelet deletes its node's ResourceSlices.
   void PublishSoon() { must_publish_ = true; }
@@ -59,7 +59,7 @@ class Driver {
   const ContainerSettings& containers() const { return settings_.containers; }
 
  private:
-  // The devices may change, and others may delete the slice. Checked so often, in turns.
+  // Number of turns between two checks whether the devices have changed or the slice was deleted.
   static constexpr int kTurnsToPublish = 10;
   struct Prepared {
     Claim claim;
@@ -84,7 +84,7 @@ class Driver {
   const ApiServer& api_;
   std::atomic<bool> must_publish_ = true;
   int turns_ = 0;
-  // The last published devices, and the version of the object that then had them.
+  // Content of the last published ResourceSlice, and the resourceVersion that it received.
   nlohmann::json published_;
   std::string published_version_;
   // The following is also used by threads of the kubelet's calls.

@@ -116,10 +116,11 @@ class KubeletPlugin::Services final : public v1::DRAPlugin::Service,
       lock_ = std::move(lock);
     }
     Stop();
-    // Left over if an earlier process was killed.
+    // Removes sockets that exist because an earlier process was killed.
     for (const std::string& path : {socket_, registration}) std::filesystem::remove(path, error);
     grpc::ServerBuilder builder;
-    // Registration last, because the kubelet may call the driver as soon as it sees that socket.
+    // The registration socket is last, because the kubelet may call the driver as soon as that
+    // socket exists.
     for (const std::string& path : {socket_, registration}) {
       builder.AddListeningPort("unix:" + path, grpc::InsecureServerCredentials());
     }

@@ -19,7 +19,7 @@
 namespace gpushared::dra {
 namespace {
 
-// One call for each message, because several threads write.
+// Writes each message with a single call, because several threads write.
 void WriteToLog(const std::string& message) {
   std::fputs(("gpushared-dra: " + message + "\n").c_str(), stderr);
 }

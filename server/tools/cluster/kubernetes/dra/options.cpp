@@ -12,7 +12,7 @@ namespace {
 constexpr unsigned kResumeSecondsMax = 3600;  // The server's limit.
 const std::string kAccount = "/var/run/secrets/kubernetes.io/serviceaccount/";
 
-// Address of the API server as the kubelet tells it to each container.
+// Returns the address of the API server from the variables that the kubelet sets in each container.
 std::string GetUrl(const std::function<std::string(const char*)>& environment) {
   const std::string host = environment("KUBERNETES_SERVICE_HOST");
   if (host.empty()) return "";
