@@ -281,10 +281,10 @@ std::string ParkedReport(const json& reply) {
 }
 
 std::string MovedReport(const json& reply) {
-  const std::string memory = MebibytesText(" with ", Part(reply, "bytes"));
+  const std::string memory = MebibytesText(" with ", Member(reply, "bytes"));
   return "client " + GetText(reply, "client") + " was moved from " + GetText(reply, "from") +
          " to " + GetText(reply, "to") + (memory.empty() ? memory : memory + "device memory") +
-         "; it was stopped for " + SecondsText(Part(reply, "stopped_s")) + "\n";
+         "; it was stopped for " + SecondsText(Member(reply, "stopped_s")) + "\n";
 }
 
 std::string ExplainReport(const json& reply) {
