@@ -30,7 +30,7 @@ constexpr std::uint64_t kProcPerThreadStream = 2;
 constexpr std::array<std::uint64_t, 2> kNeededTables = {0x4ae7f45b6cfbd56b, 0x48321497608c3121};
 
 // Returns the newest form of the function that a program written for `version` can call. Functions
-// without a default stream have a single form.
+// that use no default stream have only forms with kLegacy.
 const Function* FindFunction(std::string_view name, int version, DefaultStream stream,
                              bool& is_known) {
   const Function* best = nullptr;

@@ -39,7 +39,7 @@ Code Instantiate(GraphExecHandle* handle, GraphHandle graph_handle, std::uint64_
   if (AnyNull(handle)) return Code::kInvalidValue;
   if ((flags & ~allowed) != 0) {
     return Reject(Code::kNotSupported,
-                  "graph rejected: launching graphs from kernels is not supported");
+                  "graph rejected: unsupported flags; graphs cannot be launched from kernels");
   }
   GraphBook book;
   if (!book.ok()) return book.code();
@@ -132,7 +132,7 @@ Code GraphInstantiate(GraphExecHandle* exec, GraphHandle graph, GraphNodeHandle*
   return GraphInstantiateWithFlags(exec, graph, 0);
 }
 
-// The last launch keeps the objects that it uses alive until it has ended.
+// If the graph holds user objects, it is released only after its last launch has ended.
 Code GraphExecDestroy(GraphExecHandle handle) {
   std::shared_ptr<GraphExec> exec;
   std::shared_ptr<CudaStream> last_stream;
@@ -222,8 +222,8 @@ Code GraphNodeGetEnabled(GraphExecHandle handle, GraphNodeHandle original, unsig
 
 // ---- launches
 
-// Submits the nodes one after another in an order that their edges allow. Sequences of launches
-// that the server holds as a graph are one command.
+// Submits the nodes one after another in an order that their edges allow. A sequence of kernel
+// launches that the server holds as a graph is submitted as one command.
 Code GraphLaunch(GraphExecHandle handle, StreamHandle stream_handle) {
   const Current current;
   const StreamChoice stream(current, stream_handle);

@@ -16,7 +16,7 @@ namespace gpushared::drop_in {
 Code MakeKernelWork(FunctionHandle function, const LaunchShape& shape, void** parameters,
                     void** extra, KernelWork& work);
 
-// kInvalidValue if cuda.h does not allow the shape of the copy or fill, regardless of the memory.
+// Checks the shape only and does not look up the memory: kInvalidValue if cuda.h does not allow it.
 Code CheckShape(const Copy3d& copy);
 Code CheckShape(const FillNodeParameters& fill);
 
@@ -28,7 +28,7 @@ Code MakeFreeWork(DevicePointer address, FreeWork& work);
 // frees the memory if `may_free`, and rejects the launch otherwise.
 Code FreeLeftOver(const GraphExec::Plan& plan, bool may_free, const StreamChoice& stream);
 
-// Runs `call` after the work that is on the stream now, and passes the code of that work.
+// Runs `call` after the work that is on the stream now, with the error code of that work.
 Code AddHostCall(const StreamChoice& stream, const std::function<void(Code)>& call);
 
 // Submits the work to the stream as the original call would.

@@ -91,12 +91,13 @@ struct MirrorUse {
 // comparison. Before a command is submitted, the program's changes are sent to the device. A call
 // that has observed the end of work writes the device's changes, byte by byte, to the program's
 // memory. Concurrent writes of the program and of kernels are therefore both preserved, as long as
-// they are to different bytes: other threads may launch, wait and write at the same time, and no
-// thread waits for another thread's kernels.
+// they are to different bytes: other threads may launch, wait and write at the same time. A thread
+// waits for other threads' kernels only if it must send changes of memory that they may be writing,
+// or if a copy to page-locked memory may not have arrived.
 //
 // Sending the changes, recording that the device may write, and submitting form one step under the
-// lock. Every later wait finds that record, until a wait has compared while no such command was in
-// flight. If the lock were released in between, another thread's wait could compare before the
+// lock. The record remains until a wait has compared both sides while no command that may write was
+// in flight. If the lock were released in between, another thread's wait could compare before the
 // kernel has begun and drop the record, so the results of the kernel would never be fetched. Host
 // functions that precede the command are awaited before the lock is acquired, because the thread
 // that runs them acquires it as well. Under the lock, only submitted commands are awaited, which
@@ -115,7 +116,7 @@ class MirroredMemory {
   // Runs `submit`, which puts commands on the stream with this number.
   Status Submit(const MirrorUse& use, const Stream& stream, std::uint64_t stream_id,
                 const std::function<Status()>& submit);
-  // Records that a copy to page-locked memory was submitted, whose bytes may arrive later.
+  // Records the submission of a copy to page-locked memory. Its bytes may arrive later.
   void RecordCopyToHost() { has_copies_to_host_.store(true, std::memory_order_release); }
   // Called when the caller has observed the end of work: writes the results of that work to the
   // program's memory.

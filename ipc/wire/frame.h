@@ -29,9 +29,9 @@ struct FrameHeader {
 };
 static_assert(sizeof(FrameHeader) == 16 && std::has_unique_object_representations_v<FrameHeader>);
 
-// Received frame that satisfies the rules of its reader: `type` is allowed, and the sizes of
-// payload and descriptors are within the bounds of that type. The payload itself has not been
-// validated.
+// Received frame that satisfies the rules of its reader: `type` is allowed, and the size of the
+// payload and the number of descriptors are those that the rule of that type allows. The payload
+// itself has not been validated.
 struct Frame {
   std::uint16_t type = 0;
   std::uint32_t request = 0;

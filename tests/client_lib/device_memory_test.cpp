@@ -82,7 +82,7 @@ TEST_F(DeviceMemoryTest, TriesSmallerGrowthBeforeFailing) {
   EXPECT_THAT(resizes_, ElementsAre(2 * kMiB, 5 * kMiB));
 }
 
-TEST_F(DeviceMemoryTest, RejectsAllocationBeyondQuotaWithAllSizes) {
+TEST_F(DeviceMemoryTest, RejectionBeyondQuotaStatesAllSizes) {
   DeviceMemory memory = Make(4 * kMiB);
   ASSERT_TRUE(memory.Allocate(3 * kMiB).ok());
   const auto rejected = memory.Allocate(2 * kMiB);

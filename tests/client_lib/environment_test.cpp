@@ -65,7 +65,7 @@ TEST(Environment, UnsetOptionsStayUnset) {
   EXPECT_EQ(options.name, "");
 }
 
-TEST(Environment, ProgramIsInterruptibleOnlyOnRequest) {
+TEST(Environment, InterruptEndsSessionOnlyOnRequest) {
   EXPECT_FALSE(*Applied({}).ends_on_interrupt);
   EXPECT_TRUE(*Applied({{"GPUSHARED_INTERRUPT", "1"}}).ends_on_interrupt);
   EXPECT_FALSE(*Applied({{"GPUSHARED_INTERRUPT", "0"}}).ends_on_interrupt);
@@ -107,7 +107,7 @@ TEST(Environment, OptionPrecedesOurVariableAndOurVariablePrecedesThatOfMps) {
   options = Applied(variables);
   EXPECT_EQ(options.scheduling_class, SchedulingClass::kLow);
   EXPECT_EQ(options.memory_bytes, 1024 * kMebi);
-  EXPECT_EQ(options.device, "cuda:2") << "the first that is shown, as in CUDA";
+  EXPECT_EQ(options.device, "cuda:2") << "the first visible device, as in CUDA";
 }
 
 TEST(Environment, ShareComesFromOurVariableOrMps) {

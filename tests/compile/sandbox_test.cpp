@@ -69,7 +69,7 @@ TEST(Sandbox, EndsAbandonedProgram) {
   EXPECT_EQ(run.status().code(), StatusCode::kCancelled) << run.status().ToString();
 }
 
-TEST(Sandbox, EndsProgramThatClosedItsOutput) {
+TEST(Sandbox, EndsProgramThatClosedStdoutAndStderr) {
   EXPECT_EQ(Perform({"close"}).status().code(), StatusCode::kInternal);
 }
 
@@ -85,14 +85,14 @@ TEST(Sandbox, EndsProgramThatWritesTooMuch) {
   EXPECT_THAT(std::string(run.status().message()), HasSubstr("1048576 bytes"));
 }
 
-TEST(Sandbox, KeepsOnlyTheBeginningOfTheOutput) {
+TEST(Sandbox, KeepsOnlyTheBeginningOfTheText) {
   const auto run = Perform({"chatter"}, {.text_bytes = 1000});
   ASSERT_TRUE(run.ok()) << run.status().ToString();
   EXPECT_EQ(run->text.size(), 1000U);
   EXPECT_THAT(run->text, HasSubstr("all work"));
 }
 
-// Exit code 2 means that the act does not exist.
+// Exit code 3 means that the attempt failed, whereas 2 would mean that no attempt has this name.
 void ExpectInVain(const std::vector<std::string>& deed) {
   const auto run = Perform(deed);
   ASSERT_TRUE(run.ok()) << deed[0] << ": " << run.status().ToString();
@@ -191,8 +191,8 @@ TEST(Sandbox, HasItsOwnUserNamespaceIfTheKernelAllows) {
   EXPECT_EQ(run->exit_code, 0) << run->text;
 }
 
-// A driver maps tens of GiB into the worker, and its documentation forbids calls between fork and
-// exec, even from handlers that libraries registered for fork.
+// A fork would copy the page tables of the tens of GiB that a driver maps into the worker, and the
+// driver must not be called between fork and exec, even by handlers that libraries registered.
 std::atomic<int> prepared_to_fork = 0;
 TEST(Sandbox, StartsWithoutAForkOfThisProcess) {
   ASSERT_EQ(::pthread_atfork([] { ++prepared_to_fork; }, nullptr, nullptr), 0);

@@ -172,7 +172,7 @@ bool DeviceConformance::IsServedFirst(device::WorkId first, device::WorkId secon
   return one.started <= other.started || position(first) < position(second);
 }
 
-// Collects in odd portions, so that both full and partial answers occur.
+// Collects three completions at a time, so that both full and partial answers occur.
 void DeviceConformance::Collect() {
   std::array<device::Completion, 3> portion;
   for (std::size_t count = portion.size(); count == portion.size();) {

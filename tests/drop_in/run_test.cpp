@@ -28,7 +28,7 @@ using testing::ProgramOutcome;
 using testing::RunProgram;
 using testing::ServerProcess;
 
-// Tests the nvcc of the drop-in in front of a compiler that prints its command line.
+// Tests the drop-in's wrapper of nvcc over a fake nvcc that prints its arguments.
 class NvccTest : public ::testing::Test {
  protected:
   NvccTest() {

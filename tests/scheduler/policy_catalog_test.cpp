@@ -30,7 +30,7 @@ TEST(PolicyCatalog, AnUnknownNameIsNotFound) {
   EXPECT_EQ(FindPolicy("fif"), nullptr);
 }
 
-TEST(PolicyCatalog, OptionsOutOfBoundsAreRejectedWithTheBounds) {
+TEST(PolicyCatalog, OptionsOutOfBoundsAreRejected) {
   EXPECT_EQ(WhyInvalid({}), "");
   EXPECT_NE(WhyInvalid({.slice = 9us}), "");
   EXPECT_NE(WhyInvalid({.slice = 11s}), "");

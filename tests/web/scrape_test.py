@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Validates the texts of gpushared-web with third-party programs. Exit code 77: they are not installed.
+"""Validates the metrics of gpushared-web with third-party programs. Exit code 77: they are not installed.
 
 Usage: scrape_test.py DIRECTORY_OF_PROGRAMS
 """
@@ -9,7 +9,7 @@ import sys
 from prometheus import Observed, skip_without
 
 LINT_REMARKS = 3  # promtool's exit code for a text that is readable but has style remarks.
-# dcgm-exporter uses this label name, and panels that show both join on it.
+# The remark is about labels that dcgm-exporter also has: panels join the metrics of both exporters on them.
 DCGM_STYLE = "label names should be written in 'snake_case' not 'camelCase'"
 OPEN_METRICS = "application/openmetrics-text;version=1.0.0"
 
@@ -26,7 +26,7 @@ def check_open_metrics(text):
     try:
         from prometheus_client.openmetrics.parser import text_string_to_metric_families
     except ImportError:
-        print("not looked at: OpenMetrics, without prometheus_client of PyPI; tests/run.sh metrics fetches it")
+        print("OpenMetrics not checked: PyPI's prometheus_client is missing; tests/run.sh metrics fetches it")
         return
     families = list(text_string_to_metric_families(text.decode()))  # The parser is strict and raises exceptions.
     if len(families) < 30:

@@ -10,7 +10,7 @@ namespace gpushared::server {
 namespace {
 
 // A round of MurmurHash3's finaliser. It is bijective in each argument, and every input bit affects
-// the upper half, which the next round folds into the lower half. This hash need not be
+// the product's upper half, which the shift folds into the lower half. This hash need not be
 // cryptographic, because the keys of launches begin with the module's identity and the choice of
 // samples begins with the secret, and both are unknown to clients.
 std::uint64_t Mix(std::uint64_t hash, std::uint64_t value) {
@@ -47,7 +47,7 @@ std::size_t CostModel::CopyKind(CommandKind kind) {
 scheduler::Duration CostModel::Predict(const CommandSlot& command) const {
   const scheduler::Duration whole =
       command.kind == CommandKind::kGraph ? command.nodes_predicted : PredictWhole(command);
-  // A command that has outlived its prediction is expected to take the same time again.
+  // A command that has outlived its prediction is expected to take as long again as so far.
   if (command.charged > whole) return command.charged;
   if (command.units_done == 0) return whole;
   return scheduler::Predictor::Remaining(whole, command.units_done, command.units);

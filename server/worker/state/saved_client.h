@@ -39,7 +39,8 @@ struct SavedClient {
   static constexpr char kName[] = "SavedClient";
   static constexpr std::uint32_t kBytesMax = std::uint32_t{4} << 20;
 
-  // Positions in the rings, and how much of them the other end knows or has confirmed.
+  // Positions in the rings: what this worker has taken and written, how much of the former it has
+  // published, and how much of the latter the client is known to have taken.
   std::uint64_t commands_taken = 0, commands_published = 0;
   std::uint64_t completions_written = 0, completions_taken = 0;
   std::uint32_t completions_reserved = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which graphs are instantiated in the driver when not all fit: limits on their number, their nodes
-// and their clients.
+// Which graphs are instantiated in the driver when not all fit: limits on graphs and nodes, and
+// clients' shares of them.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -126,7 +126,7 @@ TEST_F(CudaGraphStore, ClientTakesItsShareFromClientAboveItsShare) {
   std::vector<Graph*> many;
   for (int i = 0; i < 4; ++i) {
     many.push_back(&NewGraph(greedy));
-    ASSERT_TRUE(LaunchUntilWhole(*many.back())) << "all is there for one alone: " << i;
+    ASSERT_TRUE(LaunchUntilWhole(*many.back())) << "a client alone may use the whole store: " << i;
   }
   Graph &one = NewGraph(other), &two = NewGraph(other), &three = NewGraph(other);
   ASSERT_TRUE(LaunchUntilWhole(one));
@@ -177,7 +177,7 @@ TEST_F(CudaGraphStore, EvictsGraphAwaitingInstantiation) {
   EXPECT_FALSE(Launch(*many[1]));
   EXPECT_TRUE(LaunchUntilWhole(*many[2]));
   EXPECT_TRUE(LaunchUntilWhole(*many[3]));
-  EXPECT_EQ(Instantiations(), 4U) << "what made way was not made";
+  EXPECT_EQ(Instantiations(), 4U) << "evicted graphs must not be instantiated";
 }
 
 // A client that launches without a pause must not be able to occupy the whole store.
@@ -256,26 +256,26 @@ TEST_F(CudaGraphStore, DropsGraphsOfDepartedClient) {
   Graph &one = NewGraph(client), &two = NewGraph(client);
   EXPECT_TRUE(LaunchUntilWhole(one));
   EXPECT_TRUE(LaunchUntilWhole(two));
-  EXPECT_TRUE(Launch(one)) << "what was launched once takes no place, either";
+  EXPECT_TRUE(Launch(one)) << "a graph that was launched only once is dropped as well";
 }
 
 // ---- number of nodes that a launch inspects
 
 // If all nodes were compared, the device thread would read up to 32 MiB of parameters per launch.
-TEST_F(CudaGraphStore, DoesNotCompareNodesWithSameNumber) {
+TEST_F(CudaGraphStore, DoesNotCompareNodesWithSameVersion) {
   Begin({});
   Tenant& client = NewClient();
   Graph& graph = NewGraph(client);
   ASSERT_TRUE(LaunchUntilWhole(graph));
   Change(graph, 2);
-  // New content under the old number, which never happens in a worker.
+  // New content under the old version, which never happens in a worker.
   graph.nodes[5] = NewLaunch(graph, 5);
   fake_cuda_forget_calls();
   EXPECT_TRUE(Launch(graph));
   EXPECT_EQ(fake_cuda_calls("cuGraphExecKernelNodeSetParams"), 1U);
 }
 
-TEST_F(CudaGraphStore, NewNumberWithUnchangedContentMakesNoCall) {
+TEST_F(CudaGraphStore, NewVersionWithUnchangedContentMakesNoCall) {
   Begin({});
   Tenant& client = NewClient();
   Graph& graph = NewGraph(client);
@@ -308,12 +308,12 @@ TEST_F(CudaGraphStore, ReinstantiatesGraphThatChangedTooMuch) {
   ASSERT_TRUE(LaunchUntilWhole(graph));
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) Change(graph, i);
   EXPECT_FALSE(Launch(graph));
-  EXPECT_EQ(Instantiations(), 1U) << "nothing is made for a single launch";
+  EXPECT_EQ(Instantiations(), 1U) << "a single launch must not cause an instantiation";
   EXPECT_TRUE(LaunchUntilWhole(graph));
   EXPECT_EQ(Instantiations(), 2U);
 }
 
-// Nodes that the driver already has are not inspected again, but all others are.
+// Launches that the driver already has are not inspected again, but all other nodes are.
 TEST_F(CudaGraphStore, ChecksNewNodesCopiesAndFillsAtEachLaunch) {
   Begin({});
   Tenant& client = NewClient();
@@ -337,7 +337,7 @@ TEST_F(CudaGraphStore, ChecksNewNodesCopiesAndFillsAtEachLaunch) {
   EXPECT_THAT(rejection(), ::testing::HasSubstr("fill rejected"));
 }
 
-// The first module may be unloaded while the graph remains, and then no instantiated graph may
+// The other module may be unloaded while the graph remains, and then no instantiated graph may
 // contain its kernel.
 TEST_F(CudaGraphStore, KernelOfAnotherModuleRequiresNewInstantiation) {
   Begin({});

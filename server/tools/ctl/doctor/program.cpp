@@ -60,7 +60,7 @@ Findings CheckPython(const std::string& python, const std::string& script) {
     Append(findings, CheckPackages(directory, imported));
   }
   if (findings.empty()) {
-    findings.push_back(Ok("packages", "none next to " + python + " has NVIDIA's runtime in it"));
+    findings.push_back(Ok("packages", "no package of " + python + " has NVIDIA's runtime in it"));
   }
   return findings;
 }
@@ -115,14 +115,14 @@ Findings CheckProgram(std::span<char* const> command, const ProgramEnvironment& 
     findings.push_back(Note("program",
                             binary + " is neither a 64-bit program nor a script that "
                                      "names its interpreter",
-                            "ask about the program that it starts"));
+                            "run doctor on the program that it starts"));
     return findings;
   } else {
     findings.push_back(Ok("program", binary + " will find the drop-in as its driver"));
   }
   if (binary != found && !IsPython(binary)) {
     findings.push_back(Note("program", found + " is a script of " + binary,
-                            "ask about the program that it starts"));
+                            "run doctor on the program that it starts"));
   }
   if (environment.is_gated) {
     findings.push_back(Ok("runtime",
