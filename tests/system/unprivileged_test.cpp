@@ -102,7 +102,7 @@ ipc::Admin Question(ipc::AdminVerb verb) {
   ipc::Admin question{.verb = verb};
   if (ipc::GetFacts(verb).names_client) question.client = 1;
   if (verb == kSet) question.client_class = SchedulingClass::kHigh;
-  if (verb == kResume || verb == kTrace) question.terms = "cpu:0";
+  if (verb == kResume || verb == kTrace || verb == kMove) question.terms = "cpu:0";
   if (verb == kLease) question.terms = "who = 'everyone'\nclass = 'high'";
   return question;
 }
