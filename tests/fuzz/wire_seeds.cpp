@@ -281,7 +281,11 @@ Seeds AllSeeds() {
       ipc::RegistrySession{.session = 1, .name = "serve"}, ipc::RegistryEnd{1, 10, 1000, status},
       ipc::Keep{1, "uid 0 pid 7", "class = \"low\""},
       ipc::Kept{{1, "uid 0 pid 7", "class = \"low\""}}, ipc::Forget{1},
-      ipc::Watch{1000, 10, 1, true}, ipc::TraceOpened{7, 1});
+      ipc::Watch{1000, 10, 1, true}, ipc::TraceOpened{7, 1}, ipc::MoveOut{1},
+      ipc::MoveIn{.row = {.session = 1, .name = "serve"}},
+      ipc::MoveEnded{.session = 1, .end = ipc::MoveEnd::kArrived, .stopped_ns = 9, .bytes = 4096},
+      ipc::MovedSession{.session_bytes = 200, .client_bytes = 400},
+      ipc::MovedBuffer{ipc::kStagingBufferBytesDefault}, ipc::MoveCommit{});
   AddFrames(seeds, hello);
   return seeds;
 }

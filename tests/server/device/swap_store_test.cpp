@@ -94,7 +94,7 @@ TEST_P(SwapStoreIn, HoldsExactlyItsCapacity) {
   ASSERT_TRUE(store->Reserve(3 * kMapPageBytes).ok());
   const Status rejected = store->Reserve(2 * kMapPageBytes);
   EXPECT_EQ(rejected.code(), StatusCode::kOutOfMemory);
-  EXPECT_THAT(rejected.message(), ::testing::HasSubstr("4 MiB asked"));
+  EXPECT_THAT(rejected.message(), ::testing::HasSubstr("4 MiB of host memory requested"));
   EXPECT_THAT(rejected.message(), ::testing::HasSubstr("2 MiB of 8 MiB are left"));
   EXPECT_EQ(store->reserved_bytes(), 3 * kMapPageBytes);
   EXPECT_TRUE(store->Reserve(kMapPageBytes).ok());
