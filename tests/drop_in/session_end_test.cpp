@@ -48,6 +48,12 @@ class SessionEnd : public ::testing::Test {
     text << std::ifstream(log_).rdbuf();
     return text.str();
   }
+  // Returns whether the program's main thread sleeps, which it only does in its waiting call.
+  bool IsWaiting() const {
+    std::ostringstream stat;
+    stat << std::ifstream("/proc/" + std::to_string(program_) + "/stat").rdbuf();
+    return stat.str().find(") S ") != std::string::npos;
+  }
   // Returns the program's output once it has exited.
   std::string Await() {
     int status = 0;
@@ -83,6 +89,8 @@ TEST_F(SessionEnd, MessageNamesTheOperator) {
 
 TEST_F(SessionEnd, InterruptEndsKernelOfInterruptibleProgram) {
   Start({"--interruptible"});
+  // A signal before the waiting call would reach only the program's own handler.
+  ASSERT_TRUE(Eventually([&] { return IsWaiting(); }));
   ::kill(program_, SIGINT);
   EXPECT_THAT(Await(),
               AllOf(HasSubstr("SIGINT"),
